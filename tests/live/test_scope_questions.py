@@ -62,7 +62,8 @@ class Network:
         text = msgspec.json.encode(WantedChange("set_policy", arguments, challenge)).decode()
         signed = by.change(SITE, how.get("node") or asker.contact.node_id, text)
         answer = await self.change(asker, signed)
-        return msgspec.json.decode(answer, type=PolicyChange), signed
+        assert isinstance(answer, PolicyChange)
+        return answer, signed
 
 
 @asynccontextmanager
@@ -130,8 +131,33 @@ def test_what_an_unknown_credential_or_another_peer_signed_is_refused(tmp_path: 
             assert [rule.policy for rule in net.manager.scopes()[0].rules] == ["chain", "k_ary"]
             text = WantedChange("invite_to_scope", {}, (await net.status(net.outside)).challenge)
             signed = OPERATOR.change(SITE, net.outside.contact.node_id, msgspec.json.encode(text).decode())
-            line = msgspec.json.decode(await net.change(net.outside, signed), type=str)
+            line = await net.change(net.outside, signed)
             assert line.startswith(f"site@{net.manager.address}?token=")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("body", [b'{"x":' + 30_000 * b"[", b'{"change":"\xff"}', b"", b"[]"])
+def test_what_is_no_change_is_refused_in_a_sentence(tmp_path: Path, body: bytes) -> None:
+    async def main() -> None:
+        async with network(tmp_path) as net:
+            asker = net.outside._presence.scope_questions
+            with pytest.raises(LocalError, match=r"JSON|UTF-8|utf-8|recursion|Input data|Expected"):
+                await asker._ask(net.manager.contact, "site", SITE, "change", body)
+
+    asyncio.run(main())
+
+
+def test_a_policy_that_no_file_could_hold_is_refused_before_it_is_saved(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with network(tmp_path) as net:
+            for how in ({"sha256": "ABC"}, {"pattern": "x" * 256}, {"parameters": ["a"]}, {"pattern": 5}):
+                rule: dict[str, Any] = {"pattern": "news/#", "policy": "star", "parameters": {}, "sha256": "", **how}
+                text = WantedChange("set_policy", rule, (await net.status(net.outside)).challenge)
+                signed = OPERATOR.change(SITE, net.outside.contact.node_id, msgspec.json.encode(text).decode())
+                with pytest.raises(LocalError, match=r"^this policy cannot be set: "):
+                    await net.change(net.outside, signed)
+            assert [rule.policy for rule in net.manager.scopes()[0].rules] == ["chain", "k_ary"]
 
     asyncio.run(main())
 
@@ -175,6 +201,8 @@ def test_a_silent_manager_is_named_and_a_member_says_what_it_last_knew(
 def test_an_answer_that_is_none_of_this_version_or_too_large_is_told_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(scopequestions, "KEPT_S", 0.0)
+
     async def main() -> None:
         async with network(tmp_path) as net:
             await net.status(net.outside)

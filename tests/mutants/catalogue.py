@@ -1659,8 +1659,8 @@ MUTANTS = (
         "back-for-each-event",
         "A publisher is asked once to go back, and not for each event that was on its way behind a gap.",
         "protocol/topics/state/admitter.py",
-        "        self.asked_for, self.asked_until = self.expected, now + pause_s\n",
-        "        self.asked_until = now\n",
+        "        self.ask_again_at = now + pause_s\n",
+        "        self.ask_again_at = now\n",
         "protocol/topics/test_root.py::test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap",
     ),
     Mutant(

@@ -53,14 +53,17 @@ def test_any_peer_finds_the_manager_of_a_scope() -> None:
 
 def test_nobody_knows_a_scope_that_has_no_manager() -> None:
     asked = found(site(), 0, scope_id(b"nowhere"))
-    assert asked.found == ScopeFound(1)
+    assert asked.found is not None
+    assert asked.found.at is None
 
 
 def test_a_manager_is_forgotten_when_nothing_more_is_heard_of_it_and_found_after_its_return() -> None:
     village = site()
     village.village.kill(village.outside)
     village.village.run(REMEMBERED_S + TOLD_EVERY * LEASE_S)
-    assert found(village, 0).found == ScopeFound(1)
+    asked = found(village, 0).found
+    assert asked is not None
+    assert asked.at is None
     village.village.world.start(village.manager)
     village.manage(ScopeManager.restored(village.saved, village.config))
     village.village.run(TOLD_EVERY * LEASE_S)
@@ -106,6 +109,10 @@ def test_a_statement_of_another_key_or_a_false_one_replaces_nothing() -> None:
     for statement in (other, forged):
         village.village.act(number, lambda peer, said=statement: peer.scoping.questions._remember(ScopeAt(said)))
         assert at(village, number).remembered[SITE][0].succession == known.succession
+        asked = village.village.act(number, lambda peer: peer.scoping.questions.find(SITE))
+        at(village, number).asked[asked].found = None
+        at(village, number)._found(thief, ScopeFound(asked, ScopeAt(statement)))
+        assert not at(village, number).asked[asked].answered
 
 
 def test_a_peer_remembers_a_bounded_number_of_scopes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,8 +186,8 @@ def _used(parts: Parts) -> bool:
 def scope_(name: str, network: str, prometheus: bool, as_json: bool) -> None:
     """Check the scope NAME by asking its manager, wherever it runs.
 
-    CRITICAL: no manager of it runs here, or it does not answer. WARNING: there are no members, a member has been silent
-    for half a lease, or a topic waits.
+    CRITICAL: nobody knows the scope, or its manager does not answer. WARNING: there are no members, a member has been
+    silent for half a lease, or a topic waits.
     """
 
     def look() -> list[Finding]:

@@ -120,7 +120,12 @@ def _shown(lines: Callable[[ScopeStatus], Iterator[str]], name: str, network: st
         click.echo(msgspec.json.encode(status).decode())
         return
     for line in lines(status):
-        click.echo(line)
+        _show(line)
+
+
+def _show(line: str) -> None:
+    """Print what another peer may have written: nothing in it moves a terminal's cursor."""
+    click.echo("".join(sign for sign in line if sign.isprintable()))
 
 
 def _ask_manager(name: str, network: str, *, as_json: bool) -> ScopeStatus:
@@ -131,7 +136,7 @@ def _ask_manager(name: str, network: str, *, as_json: bool) -> ScopeStatus:
         if silent.memory is not None:
             memory = [msgspec.json.encode(silent.memory).decode()] if as_json else scopeview.memory(silent.memory)
             for line in memory:
-                click.echo(line)
+                _show(line)
         raise
 
 

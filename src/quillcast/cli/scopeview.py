@@ -27,7 +27,7 @@ from quillcast.live.discovery.rendezvous import Entry
 if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
 
-REMOTE_S = 10.0  # for a peer here to find the manager and ask it, or members; more than it takes for that
+REMOTE_S = 15.0  # for a peer here to find the manager and ask it, or members; more than it takes for that
 WITHHELD = "not shown to peers outside of the scope: {} more"
 T = TypeVar("T")
 Ask = Literal["set_policy", "unset_policy", "invite_to_scope"]

@@ -32,7 +32,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 
 ADDRESS_MAX = 300  # characters: a name of 253 and a port, with room for what stands before them
 
-_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+"""What decoders raise for bytes that are malformed."""
 
 
 def decoded(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, what: str) -> T:
@@ -42,7 +43,7 @@ def decoded(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, what: str) -> T:
     """
     try:
         return decoder.decode(data)
-    except _FAULTS as fault:
+    except FAULTS as fault:
         raise Malformed(f"{len(data)} bytes are not a valid {what}: {fault}") from fault
 
 

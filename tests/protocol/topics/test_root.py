@@ -59,9 +59,6 @@ def test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap() -
     root.host.time += root.config.gap_s
     root.admit(BOB, up(0, block(PAUL, 12)))
     assert root.receipts() == {BOB: [(PAUL, 1, 0, True)]}, "what it sent again was lost"
-    root.admit(BOB, up(0, block(PAUL, 1), block(PAUL, 2)))
-    root.admit(BOB, up(0, block(PAUL, 4)))
-    assert root.receipts() == {BOB: [(PAUL, 3, 0, True)]}, "another gap is asked for at once"
 
 
 def test_who_is_to_go_back_is_told_even_while_no_receipts_are_given() -> None:

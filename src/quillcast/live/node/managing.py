@@ -108,15 +108,20 @@ class Managing:
         status = scope_status(manager, self._served[name], self._scoping.host.now())
         return msgspec.structs.replace(status, challenge=self._challenges[name])
 
-    def shown_to(self, asker: Contact, scope: bytes) -> ScopeStatus:
-        """A scope that is managed here, as this peer may see it. Raises `LocalError`."""
+    def sees_all(self, asker: Contact, scope: bytes) -> bool:
+        """Is a peer a member of a scope that is managed here, or this peer? Raises `LocalError`."""
+        members = self._manager(scope).state.members.values()
+        return asker.node_id in {self._scoping.host.me, *(member.party.contact.node_id for member in members)}
+
+    def challenge(self, scope: bytes) -> str:
+        """What an operator is to sign now to change a scope that is managed here. Raises `LocalError`."""
+        return self._challenges[self._manager(scope).state.scope.name]
+
+    def shown(self, scope: bytes, *, whole: bool) -> ScopeStatus:
+        """A scope that is managed here, whole or as peers see it that are no members. Raises `LocalError`."""
         manager = self._manager(scope)
-        members = manager.state.members.values()
-        inside = asker.node_id == self._scoping.host.me or any(
-            asker.node_id == member.party.contact.node_id for member in members
-        )
         status = self._status(manager)
-        return status if inside else for_others(status, manager)
+        return status if whole else for_others(status, manager)
 
     async def changed_by(self, asker: Contact, scope: bytes, signed: SignedChange) -> PolicyChange | str:
         """What an operator signed, and this peer passed on, is done. Raises `LocalError` and `DiskFailed`."""
@@ -180,6 +185,7 @@ class Managing:
         change(rules)
         if not self._pump.call(self._scoping.set_policies, id_, rules.settings):
             raise DiskFailed(f"the manager of scope {name} could not save the change, and has ended; see its problems")
+        self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)  # an operator elsewhere saw what was before
         after = {topic: shown_rule(rules, rule) for topic in before if (rule := rules.rule(topic)) is not None}
         changed = tuple(TopicPolicy(topic, old, after[topic]) for topic, old in before.items() if after[topic] != old)
         return PolicyChange(name, pattern, shown_rules(rules), changed)
@@ -210,8 +216,12 @@ class Managing:
 def topic_rule(
     pattern: str, policy: str, parameters: Mapping[str, Any] | None = None, *, sha256: str = ""
 ) -> TopicRule:
-    """A rule that an operator sets."""
-    return TopicRule(pattern=pattern, policy=policy, parameters=dict(parameters or {}), sha256=sha256)
+    """A rule that an operator sets. Raises `LocalError` for one that no file could hold."""
+    given = {"pattern": pattern, "policy": policy, "parameters": parameters or {}, "sha256": sha256}
+    try:
+        return msgspec.convert(given, TopicRule)
+    except msgspec.ValidationError as problem:
+        raise LocalError(f"this policy cannot be set: {problem}") from problem
 
 
 def _take_over(store: Store, name: str, exported: ExportedScope) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.status.peers import NodeStatus, Traffic
@@ -411,7 +409,7 @@ class Node(Endpoint):
         await self._ready(ASK_S)
         return await self._presence.scope_questions.view(scope)
 
-    async def _change_scope(self, scope: str, signed: dict[str, Any]) -> msgspec.Raw:
+    async def _change_scope(self, scope: str, signed: dict[str, Any]) -> PolicyChange | str:
         await self._ready(ASK_S)
         return await self._presence.scope_questions.change(scope, signed)
 

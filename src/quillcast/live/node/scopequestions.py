@@ -5,15 +5,16 @@ members in the ring are asked what they last knew.
 """
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError, Unreachable
-from quillcast.core.messages import Contact
-from quillcast.core.status.scopes import ScopeMemory, ScopeStatus, ScopeView
+from quillcast.core.messages import FAULTS, Contact
+from quillcast.core.status.scopes import PolicyChange, ScopeMemory, ScopeStatus, ScopeView
 from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopestatus import memory_of
 from quillcast.live.runtime.pump import Pump
@@ -27,10 +28,8 @@ FIND_S = 2.0  # until the peer closest to a scope's id answers; a guess, as for 
 ASK_S = 3.0  # until a manager answers; a guess: it may open a policy's process
 RECALL_S = 1.0  # until a member says what it last knew; a guess
 AT_ONCE = 16  # questions that are answered at a time; a guess
+KEPT_S = 1.0  # for how long a scope is shown as it was: to show a large one costs much; a guess
 UNPACKED_MAX = 32 * ANSWER_MAX  # bytes of an answer that was compressed; a guess: it repeats names of fields
-
-
-T = TypeVar("T")
 
 
 class UnknownScope(LocalError):
@@ -44,6 +43,7 @@ class ScopeQuestions:
         self._pump, self._scoping, self._managing = pump, scoping, managing
         self._questions = scoping.questions
         self._answering = set[asyncio.Task[None]]()
+        self._kept: dict[tuple[bytes, bool], tuple[bytes, str, float]] = {}  # scopes as shown last, and until when
         self._questions.answer_by(self._asked)
 
     def close(self) -> None:
@@ -59,27 +59,32 @@ class ScopeQuestions:
         try:
             manager = await self._find(name, scope, ring)
             packed = await self._ask(manager, name, scope, "status")
-            return ScopeView(_decoded(_unpacked(packed), ScopeStatus))
+            status: ScopeStatus = _decoded(_unpacked(packed), ScopeStatus)
+            if status.name != name:
+                raise RemoteError(f"the peer at {manager.address} was asked about scope {name}, and told of another")
+            return ScopeView(status)
         except UnknownScope as problem:
             return ScopeView(problem=str(problem), unknown=True)
         except (Unreachable, LocalError) as problem:  # or it does not run there any more
             return ScopeView(memory=await self._recall(scope, ring), problem=str(problem))
 
-    async def change(self, name: str, signed: dict[str, object]) -> msgspec.Raw:
-        """Have the manager of a scope do what an operator signed: its answer, as JSON.
+    async def change(self, name: str, signed: dict[str, object]) -> PolicyChange | str:
+        """Have the manager of a scope do what an operator signed: what changed, or a join line.
 
         Raises `LocalError` if it refuses, and `Unreachable`: it may have done it all the same.
         """
         scope = scope_id(name.encode())
         manager = await self._find(name, scope, [])
-        return msgspec.Raw(await self._ask(manager, name, scope, "change", msgspec.json.encode(signed)))
+        body = await self._ask(manager, name, scope, "change", msgspec.json.encode(signed))
+        changed: PolicyChange | str = _decoded(body, PolicyChange | str)
+        return changed
 
     async def _find(self, name: str, scope: bytes, ring: list[Contact]) -> Contact:
         """The peer that runs a scope's manager; `ring` gets members that may know more if that does not answer."""
         if (manager := self._scoping.manager_of(scope)) is not None:
             return manager
         asked = await self._answered(self._pump.call(self._questions.find, scope), FIND_S)
-        at = asked.found.at if asked.found is not None else self._questions.remembers(scope)
+        at = (asked.found.at if asked.found is not None else None) or self._questions.remembers(scope)
         if asked.found is None and at is None:
             raise Unreachable(f"no peer of the network said within {FIND_S:g} s where the manager of scope {name} runs")
         if at is None:
@@ -97,7 +102,7 @@ class ScopeQuestions:
                 f"peer {of.node_id.hex()[:8]} at {of.address}, which runs the manager of scope {name}, {how}"
             )
         if asked.says.why:
-            raise LocalError(asked.says.why)
+            raise LocalError("".join(sign for sign in asked.says.why if sign.isprintable()))
         return asked.says.body
 
     async def _answered(self, number: int, timeout_s: float) -> Question:
@@ -118,7 +123,9 @@ class ScopeQuestions:
             number = self._pump.call(self._questions.ask, member, scope, "known")
             says = (await self._answered(number, RECALL_S)).says
             if says is not None and says.body:
-                return _decoded(says.body, ScopeMemory)
+                with contextlib.suppress(RemoteError):  # the next one may be of this version
+                    known: ScopeMemory = _decoded(says.body, ScopeMemory)
+                    return known
         return None
 
     # --- answering
@@ -135,15 +142,14 @@ class ScopeQuestions:
         body, why = b"", ""
         try:
             body = await self._body(asker, message)
-        except (QuillcastError, msgspec.MsgspecError) as problem:
+        except (QuillcastError, *FAULTS) as problem:
             why = str(problem)[:WHY_MAX]
         if not self._pump.closed:
             self._pump.call(self._questions.reply, asker, message.number, body, why)
 
     async def _body(self, asker: Contact, message: AskScope) -> bytes:
         if message.what == "status":
-            status = self._managing.shown_to(asker, message.scope)
-            return _packed(msgspec.json.encode(status), status.name)
+            return self._shown(message.scope, whole=self._managing.sees_all(asker, message.scope))
         if message.what == "change":
             signed = msgspec.json.decode(message.body, type=SignedChange)
             return msgspec.json.encode(await self._managing.changed_by(asker, message.scope, signed))
@@ -152,14 +158,20 @@ class ScopeQuestions:
             raise LocalError(f"the peer at {self._scoping.host.contact.address} is no member of this scope")
         return msgspec.json.encode(memory)
 
+    def _shown(self, scope: bytes, *, whole: bool) -> bytes:
+        now, challenge = self._scoping.host.now(), self._managing.challenge(scope)
+        packed, kept, until = self._kept.get((scope, whole), (b"", challenge, now))
+        if until <= now or kept != challenge:
+            status = self._managing.shown(scope, whole=whole)
+            packed = _packed(msgspec.json.encode(status), status.name)
+            self._kept[scope, whole] = packed, challenge, now + KEPT_S
+        return packed
+
 
 def _packed(status: bytes, name: str) -> bytes:
-    packed = zlib.compress(status)
-    if len(packed) > ANSWER_MAX or len(status) > UNPACKED_MAX:
-        raise LocalError(
-            f"scope {name} is too large to be shown from another machine ({len(packed):,} bytes): ask where its "
-            "manager runs"
-        )
+    packed = zlib.compress(status) if len(status) <= UNPACKED_MAX else b""
+    if not packed or len(packed) > ANSWER_MAX:
+        raise LocalError(f"scope {name} is too large to be shown from another machine: ask where its manager runs")
     return packed
 
 
@@ -174,10 +186,10 @@ def _unpacked(packed: bytes) -> bytes:
     return unpacked
 
 
-def _decoded(text: bytes, kind: type[T]) -> T:
+def _decoded(text: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.MsgspecError as problem:
+    except FAULTS as problem:
         raise RemoteError(
             "the peer that answered seems to run another version of quillcast: its answer is not as expected "
             f"({problem}); use the same version for both"

@@ -1,5 +1,8 @@
 """Scopes as structs of `core.status`, from what their managers and their members know."""
 
+from collections import Counter
+from pathlib import Path
+
 import msgspec
 
 from quillcast.core.ids import topic_id
@@ -53,6 +56,7 @@ def memberships(scoping: Scoping) -> tuple[Membership, ...]:
 def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStatus:
     """A scope, as its manager knows it."""
     state, rules = manager.state, served.rules
+    hosted = Counter(each.host.label for each in manager.clients.known.values())
     return ScopeStatus(
         node_id=state.scope.contact.node_id.hex(),
         address=state.scope.contact.address,
@@ -61,7 +65,7 @@ def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStat
         file=served.file,
         epoch=state.epoch,
         lease_s=manager.config.lease_s,
-        members=tuple(_member(manager, each, now) for each in state.members.values()),
+        members=tuple(_member(manager, each, now, hosted[each.label]) for each in state.members.values()),
         clients=tuple(_client(each, now) for each in manager.clients.known.values()),
         clients_max=manager.config.clients_max or None,
         members_max=manager.config.members_max or None,
@@ -85,6 +89,7 @@ def for_others(status: ScopeStatus, manager: ScopeManager) -> ScopeStatus:
     replace = msgspec.structs.replace
     return replace(
         status,
+        file=Path(status.file).name,
         topics=shown,
         withheld=len(status.topics) - len(shown),
         members=tuple(replace(each, topics=of(each.topics), refused=()) for each in status.members),
@@ -156,7 +161,7 @@ def shown_rule(rules: Rules, rule: TopicRule) -> ScopeRule:
     )
 
 
-def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
+def _member(manager: ScopeManager, member: Member, now: float, clients: int) -> ScopeMember:
     return ScopeMember(
         node_id=member.party.id.hex(),
         address=member.party.contact.address,
@@ -166,7 +171,7 @@ def _member(manager: ScopeManager, member: Member, now: float) -> ScopeMember:
         heard_s=round(now - manager.members.heard_at.get(member.party.id, now), 3),
         topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),
         scope=member.party.name if member.party.managed else "",
-        clients=sum(each.host is member for each in manager.clients.known.values()),
+        clients=clients,
         refused=tuple(manager.rights.told.get(member.party.id, ())),
     )
 

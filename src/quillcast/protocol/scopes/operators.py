@@ -43,13 +43,13 @@ def opened(
 ) -> WantedChange:
     """The change that a peer passes on. Raises `AccessDenied` unless an operator wants that now."""
     who = principal(signed.key)
-    if not is_signed(signed.key, signed.signature, statement(scope, node, signed.change)):
-        raise AccessDenied(f"scope {name}: this change was not signed for the peer that passes it on")
     if who not in operators:
         raise AccessDenied(
             f"scope {name} takes no changes from the credentials {who}: add them to operators in the scope's file, and "
             "start its manager again"
         )
+    if not is_signed(signed.key, signed.signature, statement(scope, node, signed.change)):
+        raise AccessDenied(f"scope {name}: this change was not signed for the peer that passes it on")
     change = msgspec.json.decode(signed.change, type=WantedChange)
     if change.challenge != challenge:
         raise AccessDenied(

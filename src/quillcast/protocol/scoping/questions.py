@@ -15,7 +15,7 @@ import msgspec
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes import succession
@@ -64,9 +64,8 @@ class Questions:
         self.told: dict[bytes, int] = {}
         """The epochs of managers here of which others were told."""
         self.answer: Callable[[Contact, AskScope], None] = self._has_no_answer
-        self._number = 0
         dispatch.on_routed(ScopeAt, self._keep)
-        dispatch.on_anonymous(ScopeAt, self._remember)
+        dispatch.on_anonymous(ScopeAt, self._told)
         dispatch.on_routed(FindScope, self._find)
         dispatch.on_message(ScopeFound, self._found)
         dispatch.on_message(AskScope, self._came)
@@ -97,20 +96,25 @@ class Questions:
         del self.asked[number]
 
     def _begin(self, asked: Question) -> int:
-        self._number += 1
-        self.asked[self._number] = asked
-        return self._number
+        number = self.host.random.randrange(NUMBER_MAX)  # nobody else can answer, for nobody can guess it
+        self.asked[number] = asked
+        return number
 
     def _found(self, _: Contact, message: ScopeFound) -> None:
         asked, at = self.asked.get(message.number), message.at
         if asked is None or asked.of is not None or asked.answered:
             return
-        if at is not None and (at.succession.scope != asked.scope or not succession.is_genuine(at.succession)):
+        if at is not None and not self._is_of(at, asked.scope):
             self.host.trace(Mark("scope_impostor"))
             return
         asked.found = message
         if at is not None:
             self._remember(at)
+
+    def _is_of(self, at: ScopeAt, scope: bytes) -> bool:
+        """Did the key of this scope sign that, as far as this peer knows it?"""
+        known, new = self.remembers(scope), at.succession
+        return new.scope == scope and succession.is_genuine(new) and (known is None or known.succession.key == new.key)
 
     def _said(self, sender: Contact, message: ScopeSays) -> None:
         asked = self.asked.get(message.number)
@@ -157,22 +161,28 @@ class Questions:
 
     def _keep(self, message: ScopeAt) -> None:
         """This peer is the closest to the scope's id: the next ones remember it, too, as the closest may fail."""
-        self._remember(message)
+        if not self._remember(message):
+            return
         for contact in self.overlay.closest(message.succession.scope, 1 + KEPT_BESIDE):
             if contact.node_id != self.host.me:
                 self.host.send(contact, message)
 
-    def _remember(self, message: ScopeAt) -> None:
+    def _told(self, message: ScopeAt) -> None:
+        self._remember(message)
+
+    def _remember(self, message: ScopeAt) -> bool:
         new, now = message.succession, self.host.now()
         self._forget(now)
         known = self.remembered.get(new.scope)
         if known is None and (len(self.remembered) >= REMEMBERED_MAX or not succession.is_genuine(new)):
             self.host.trace(Mark("scope_not_remembered"))
-        elif known is not None and new != known[0].succession and not succession.follows(new, known[0].succession):
+            return False
+        if known is not None and new != known[0].succession and not succession.follows(new, known[0].succession):
             self.host.trace(Mark("scope_impostor"))
-        else:
-            self.remembered.pop(new.scope, None)
-            self.remembered[new.scope] = message, now + REMEMBERED_S
+            return False
+        self.remembered.pop(new.scope, None)
+        self.remembered[new.scope] = message, now + REMEMBERED_S
+        return True
 
     def _forget(self, now: float) -> None:
         """Forget managers of which nothing was heard for long: they stand first."""

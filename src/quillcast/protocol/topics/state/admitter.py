@@ -24,10 +24,7 @@ TURN_TIMES = 3  # a publisher that waits for a place asks again within so many r
 class PublisherState:
     """What is known of a publisher where its events are admitted."""
 
-    __slots__ = (
-        "active", "asked_for", "asked_until", "closed", "contact", "expected", "gone_at", "idle_since", "runs",
-        "stable",
-    )  # fmt: skip
+    __slots__ = ("active", "ask_again_at", "closed", "contact", "expected", "gone_at", "idle_since", "runs", "stable")
 
     def __init__(self, contact: Contact, stable: int, now: float) -> None:
         self.contact = contact
@@ -37,8 +34,7 @@ class PublisherState:
         self.idle_since = now
         self.gone_at: float | None = None  # when its peer was lost
         self.closed = False  # has it said that it publishes no more?
-        self.asked_for = -1  # where it was asked to go back to, and until when it is not asked for the same again
-        self.asked_until = now
+        self.ask_again_at = now  # it is not asked to go back before
 
     def lose(self, now: float) -> None:
         """Its peer is out of reach."""
@@ -50,9 +46,9 @@ class PublisherState:
         All that is on its way by then comes too early as well, and is sent again once it has gone back. If it were
         asked anew for each, it would send everything again as often.
         """
-        if self.asked_for == self.expected and now < self.asked_until:
+        if now < self.ask_again_at:
             return False
-        self.asked_for, self.asked_until = self.expected, now + pause_s
+        self.ask_again_at = now + pause_s
         return True
 
     def rest(self, now: float) -> None:

@@ -74,8 +74,9 @@ class Tracing:
         self.host, self.table, self.trees, self.dispatch = host, table, trees, dispatch
         self._explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[bytes], str] = lambda topic: ""
-        self.is_changing: Callable[[bytes], bool] = lambda topic: False
         """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
+        self.is_changing: Callable[[bytes], bool] = lambda topic: False
+        """Is the topic's policy being changed, so that channels of two policies are here?"""
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
