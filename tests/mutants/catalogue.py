@@ -1656,6 +1656,14 @@ MUTANTS = (
         "protocol/forwarding/test_cursors.py::test_what_another_term_is_to_bring_stays_awaited_where_order_is_no_matter",
     ),
     Mutant(
+        "back-for-each-event",
+        "A publisher is asked once to go back, and not for each event that was on its way behind a gap.",
+        "protocol/topics/state/admitter.py",
+        "        self.asked_for, self.asked_until = self.expected, now + pause_s\n",
+        "        self.asked_until = now\n",
+        "protocol/topics/test_root.py::test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap",
+    ),
+    Mutant(
         "late-bundles-dropped",
         "What is on its way when its term ends is kept.",
         "protocol/forwarding/table.py",

@@ -24,6 +24,7 @@ SEEDS = {
 }
 
 HARD_SEEDS = {
+    24: "a publisher sent everything again for each event that came to the root before an earlier one: 1,750 a second",
     6200030: "a term was judged by what a peer knew that had lost its power, and the only other one had been paused",
     2105063: "a term whose root ended, cut off with its last events, was judged over before these came to anybody",
     2105204: "a peer that suspected all others, and so asked nobody, took a topic for new",

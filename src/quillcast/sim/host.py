@@ -67,7 +67,7 @@ class SimHost(Process):
 
     __slots__ = (
         "clock_origin_s", "disk", "exchange", "groups", "incarnation", "links", "machine", "peer", "proximities",
-        "random", "table",
+        "random", "sent", "table",
     )  # fmt: skip
 
     def __init__(self, world: Surroundings, exchange: Exchange, machine: Machine, random: Random) -> None:
@@ -79,6 +79,7 @@ class SimHost(Process):
         self.table = Links(self, exchange)
         self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
+        self.sent: dict[bytes, int] = {}  # control messages, by the peer that they are for, since `take_sent`
         self.groups: dict[bytes, tuple[UdpGroup, bytes]] = {}  # multicast groups by the ids of their contacts
         self.peer: Inputs
 
@@ -99,6 +100,7 @@ class SimHost(Process):
         if to.node_id == self.me:
             self.world.at(self.world.now, self._to_itself, wire)
             return
+        self.sent[to.node_id] = self.sent.get(to.node_id, 0) + 1
         end = self.links.get(to.node_id)
         if end is None:
             self.table.call(to).send(wire)
@@ -112,6 +114,11 @@ class SimHost(Process):
                 at = end.last_at
             end.last_at = at
             world.at(at, end.far.receive, wire)
+
+    def take_sent(self) -> dict[bytes, int]:
+        """How many control messages were sent since the last call, by the peer that they were for."""
+        sent, self.sent = self.sent, {}
+        return sent
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
         wire = self.world.pack(bundle)

@@ -6,6 +6,7 @@ stable   when a writer is told that an event is stable, every subscriber that wa
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it; if the report is uncertain, none of them knows what the event was, unless buffers were full
 bounds   at every checked step, what a peer keeps is within the bounds of its settings
+storm    no peer sends another one hundreds of control messages in a second, whatever has failed
 access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s;
          one that knows who may publish neither admits events of others, nor delivers those that others number, or
          that a root numbered beyond a partition
@@ -17,6 +18,7 @@ docs/decisions/judges.md says which text of docs/delivery.md each judge checks, 
 from collections.abc import Iterator
 
 from quillcast.core.envelope import Position, Term
+from quillcast.core.ids import short
 from quillcast.core.trace import Admitted, Delivered, Dropped
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
@@ -27,6 +29,8 @@ from quillcast.sim.observed import Observed
 from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
+
+MESSAGES_MAX = 400  # control messages from one peer to another in a second; a guess: four times what any history needs
 
 
 class Judges:
@@ -273,6 +277,21 @@ class Judges:
 
     def _number(self, peer: Peer) -> int:
         return next(machine.number for machine, each in self.run.running() if each is peer)
+
+    # --- storms
+
+    def no_storm(self) -> None:
+        """Called once a second: peers of small networks with a few events a second that say more go round in circles.
+
+        A faster network would let them say far more.
+        """
+        for machine, _ in self.run.running():
+            for node, sent in machine.host.take_sent().items() if machine.host is not None else ():
+                if sent > MESSAGES_MAX:
+                    raise Broken(
+                        f"storm: peer {machine.number} sent {short(node)} {sent} messages in a second",
+                        f"peer:{machine.number}",
+                    )
 
     # --- access
 

@@ -569,6 +569,7 @@ class Simulation(Observed):
     def _look_at_leases(self, _: None) -> None:
         self.held_leases.check()
         self.bounds.check()
+        self.judges.no_storm()
         self.world.after(LOOK_S, self._look_at_leases, None)
 
     def _changed(self, for_s: float = 0.0) -> None:

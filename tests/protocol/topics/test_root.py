@@ -48,6 +48,22 @@ def test_a_publisher_is_admitted_in_sequence_and_sent_back_to_where_it_left_off(
     assert root.receipts() == {BOB: [(PAUL, 3, 0, False)]}
 
 
+def test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap() -> None:
+    root = a_root()
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    asked = []
+    for sequence in range(2, 12):
+        root.admit(BOB, up(0, block(PAUL, sequence)))
+        asked += root.receipts()[BOB]
+    assert asked == [(PAUL, 1, 0, True)] + 9 * [(PAUL, 1, 0, False)]
+    root.host.time += root.config.gap_s
+    root.admit(BOB, up(0, block(PAUL, 12)))
+    assert root.receipts() == {BOB: [(PAUL, 1, 0, True)]}, "what it sent again was lost"
+    root.admit(BOB, up(0, block(PAUL, 1), block(PAUL, 2)))
+    root.admit(BOB, up(0, block(PAUL, 4)))
+    assert root.receipts() == {BOB: [(PAUL, 3, 0, True)]}, "another gap is asked for at once"
+
+
 def test_who_is_to_go_back_is_told_even_while_no_receipts_are_given() -> None:
     root = a_root()
     root.admit(CAROL, up(0, block(PAULA, 0)))

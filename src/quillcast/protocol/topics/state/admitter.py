@@ -24,7 +24,10 @@ TURN_TIMES = 3  # a publisher that waits for a place asks again within so many r
 class PublisherState:
     """What is known of a publisher where its events are admitted."""
 
-    __slots__ = ("active", "closed", "contact", "expected", "gone_at", "idle_since", "runs", "stable")
+    __slots__ = (
+        "active", "asked_for", "asked_until", "closed", "contact", "expected", "gone_at", "idle_since", "runs",
+        "stable",
+    )  # fmt: skip
 
     def __init__(self, contact: Contact, stable: int, now: float) -> None:
         self.contact = contact
@@ -34,10 +37,23 @@ class PublisherState:
         self.idle_since = now
         self.gone_at: float | None = None  # when its peer was lost
         self.closed = False  # has it said that it publishes no more?
+        self.asked_for = -1  # where it was asked to go back to, and until when it is not asked for the same again
+        self.asked_until = now
 
     def lose(self, now: float) -> None:
         """Its peer is out of reach."""
         self.gone_at, self.active = now, False
+
+    def may_go_back(self, now: float, pause_s: float) -> bool:
+        """Something before what it sent is missing: is it to go back?
+
+        All that is on its way by then comes too early as well, and is sent again once it has gone back. If it were
+        asked anew for each, it would send everything again as often.
+        """
+        if self.asked_for == self.expected and now < self.asked_until:
+            return False
+        self.asked_for, self.asked_until = self.expected, now + pause_s
+        return True
 
     def rest(self, now: float) -> None:
         """It has sent something until now, and may send nothing more."""
@@ -92,7 +108,8 @@ class Admitter:
             if block.last <= admission.expected:
                 self.host.trace(Repeated(self.topic, "root", block.count))
             elif block.first > admission.expected:
-                self.marks[block.publisher] = True
+                if admission.may_go_back(self.host.now(), self.config.gap_s):
+                    self.marks[block.publisher] = True
             else:
                 index, self.index = self.index, self.index + block.count
                 admission.expected = block.last
