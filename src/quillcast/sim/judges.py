@@ -6,7 +6,7 @@ stable   when a writer is told that an event is stable, every subscriber that wa
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it; if the report is uncertain, none of them knows what the event was, unless buffers were full
 bounds   at every checked step, what a peer keeps is within the bounds of its settings
-storm    no peer sends another one hundreds of control messages in a second, whatever has failed
+storm    no peer sends another one a thousand control messages in a second, whatever has failed
 access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s;
          one that knows who may publish neither admits events of others, nor delivers those that others number, or
          that a root numbered beyond a partition
@@ -30,7 +30,7 @@ from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
-MESSAGES_MAX = 400  # control messages from one peer to another in a second; a guess: four times what any history needs
+MESSAGES_MAX = 1000  # control messages from one peer to another in a second; twice what 10,000 histories needed
 
 
 class Judges:

@@ -54,8 +54,8 @@ def test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap() -
     asked = []
     for sequence in range(2, 12):
         root.admit(BOB, up(0, block(PAUL, sequence)))
-        asked += root.receipts()[BOB]
-    assert asked == [(PAUL, 1, 0, True)] + 9 * [(PAUL, 1, 0, False)]
+        asked += root.receipts().get(BOB, [])
+    assert asked == [(PAUL, 1, 0, True)], "it hears nothing new of the others"
     root.host.time += root.config.gap_s
     root.admit(BOB, up(0, block(PAUL, 12)))
     assert root.receipts() == {BOB: [(PAUL, 1, 0, True)]}, "what it sent again was lost"

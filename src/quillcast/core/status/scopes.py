@@ -182,7 +182,7 @@ class ScopeStatus(PeerContact, frozen=True):
     withheld: int = 0
     """Topics that only members of the scope are shown: those with a root scope or an access list for subscribers."""
     challenge: str = ""
-    """What an operator's next change from another machine has to name; another one after each such change."""
+    """What an operator's next change from another machine has to name; another one after each change."""
 
 
 class ScopeMemory(PeerContact, frozen=True):

@@ -104,12 +104,13 @@ class Admitter:
                 admission.expected = floor  # the publisher has nothing below that any more
             if block.first > admission.expected and not self.descriptor.settings.reliable:
                 admission.expected = block.first
+            if block.first > admission.expected:
+                if admission.may_go_back(self.host.now(), self.config.gap_s):
+                    self.marks[block.publisher] = True
+                continue
             self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
                 self.host.trace(Repeated(self.topic, "root", block.count))
-            elif block.first > admission.expected:
-                if admission.may_go_back(self.host.now(), self.config.gap_s):
-                    self.marks[block.publisher] = True
             else:
                 index, self.index = self.index, self.index + block.count
                 admission.expected = block.last
