@@ -214,7 +214,7 @@ class Topic:
         """The places of all peers that have one."""
         id_ = described(self.name).topic
         for number in range(self.country.peers):
-            tree = peer_at(self.world, number).scribe.trees.get(id_)
+            tree = peer_at(self.world, number).topics.trees.get(id_)
             if tree is not None:
                 yield number, tree
 

@@ -130,8 +130,8 @@ def run(*, handlers: bool, peers: int = 16, events: int = 200, seed: int = 3) ->
 
 def kill_a_forwarder(world: World, running: dict[int, Peer]) -> int:
     """End, without a word, the peer that has a parent and the most children; its number."""
-    topic = running[0].scribe.known.describe(TOPIC).topic
-    trees = {number: peer.scribe.trees[topic] for number, peer in running.items() if number}
+    topic = running[0].topics.known.describe(TOPIC).topic
+    trees = {number: peer.topics.trees[topic] for number, peer in running.items() if number}
     inner = {number: len(tree.leases.children) for number, tree in trees.items() if tree.parent is not None}
     victim = max(inner, key=lambda number: (inner[number], number))
     world.stop(world.machines[victim], silently=True)

@@ -24,6 +24,7 @@ LINES = """
     quillcast.protocol.scoping
     quillcast.protocol.config
     quillcast.protocol.wire
+    quillcast.protocol.topics.orders
     quillcast.protocol.topics.scribe
     quillcast.protocol.topics.parts
     quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection

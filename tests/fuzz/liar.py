@@ -45,11 +45,11 @@ class Liar:
 
     def learn(self) -> None:
         """Look again at what there is."""
-        scribes = [peer.scribe for peer in self.village.peers.values()]
-        flows = [tree.flow for scribe in scribes for tree in scribe.trees.values()]
+        layers = [peer.topics for peer in self.village.peers.values()]
+        flows = [tree.flow for topics in layers for tree in topics.trees.values()]
         terms = [term for flow in flows for term in (*flow.live_terms(), *flow.past, *flow.past.forgotten)]
         self.terms = list(dict.fromkeys(terms)) or [NO_TERM]
-        self.descriptors = [known for scribe in scribes for known in scribe.descriptors.values()]
+        self.descriptors = [known for topics in layers for known in topics.descriptors.values()]
         self.topics = list(dict.fromkeys(known.topic for known in self.descriptors))
         self.contacts = [machine.contact for machine in self.village.world.machines]
 

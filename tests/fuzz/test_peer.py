@@ -90,13 +90,13 @@ def village() -> Village:
 
 
 VILLAGE = village()
-TOPIC = VILLAGE.peers[1].scribe.known.describe("news").topic
-BY_SOURCE = VILLAGE.peers[1].scribe.known.describe("sources").topic
+TOPIC = VILLAGE.peers[1].topics.known.describe("news").topic
+BY_SOURCE = VILLAGE.peers[1].topics.known.describe("sources").topic
 
 
 def terms() -> list[Term]:
     """The terms that peers are in, and one that nobody ever was in."""
-    trees = [tree for peer in VILLAGE.peers.values() for tree in peer.scribe.trees.values()]
+    trees = [tree for peer in VILLAGE.peers.values() for tree in peer.topics.trees.values()]
     live = [term for tree in trees for term in tree.flow.live_terms()]
     return [*dict.fromkeys(live), Term(7, b"n" * 16), Term(OF_SOURCES + 7, b"n" * 16)]
 
@@ -166,8 +166,8 @@ def test_whatever_a_neighbour_names_a_peer_takes_note_of_no_more_topics_than_its
         routed, direct = partial(peer.scribe.deliver, message, topic.topic), partial(peer.message, message=message)
         with suppress(RemoteError):
             made.act(0, lambda _, take=routed if is_routed else direct: take(sender))
-        assert len(peer.scribe.descriptors) <= 8 + 4 + peer.scribe.forgetting.slack
-        assert len(peer.scribe.trees) <= 8
+        assert len(peer.topics.descriptors) <= 8 + 4 + peer.topics.forgetting.slack
+        assert len(peer.topics.trees) <= 8
         peer.check()
 
 

@@ -35,7 +35,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def root_of(topic: str, *nodes: Node) -> tuple[Node, Node]:
     """Whichever of two nodes is the topic's root, and the other one."""
     tree = topic_id(topic)
-    roots = [node for node in nodes if (kept := node._peer.scribe.trees.get(tree)) is not None and kept.root]
+    roots = [node for node in nodes if (kept := node._peer.topics.trees.get(tree)) is not None and kept.root]
     (root,) = roots
     (other,) = [node for node in nodes if node is not root]
     return root, other
@@ -118,13 +118,13 @@ def test_a_root_takes_nothing_from_a_peer_that_does_not_ask_first() -> None:
             await nodes[0].create("t", credentials=OWNER, publishers=[FRIEND.principal])
             root, other = root_of("t", *nodes)
             block = Block.seal(b"p" * 16, 0, [b"forced in"], time_ns=0)
-            before = root._peer.scribe.trees[topic_id("t")].root.index
+            before = root._peer.topics.trees[topic_id("t")].root.index
             envelope = Envelope(topic_id("t"), Kind.UP, first=0)
             other._pump.call(other._peer.host.carry, root.contact, Bundle(envelope, (block,)))
             await root._pump.until(lambda: root._links.counters["bundles_in"] == 1)
-            assert root._peer.scribe.trees[topic_id("t")].root.index == before
+            assert root._peer.topics.trees[topic_id("t")].root.index == before
             await other.publish("t", b"as it should be", credentials=FRIEND, wait="root")
-            assert root._peer.scribe.trees[topic_id("t")].root.index == before + 1
+            assert root._peer.topics.trees[topic_id("t")].root.index == before + 1
 
     run(scenario())
 
@@ -162,16 +162,16 @@ def test_what_the_owner_did_not_sign_changes_nothing() -> None:
                 STRANGER.own(open_to_all),
                 Descriptor("t", Settings(), version=99),
             ):
-                root._pump.call(root._peer.scribe.known.learn, forged)
-                assert root._peer.scribe.descriptors[topic_id("t")] == stands
+                root._pump.call(root._peer.topics.known.learn, forged)
+                assert root._peer.topics.descriptors[topic_id("t")] == stands
             claimed = (
                 f"two owners claim topic 't', {OWNER.principal[:8]} and {STRANGER.principal[:8]}: "
                 "the root's owner prevails"
             )
             assert [line.partition(";")[0] for line in root.status().problems] == [claimed]
             await denied(other.publish("t", b"no", credentials=STRANGER, wait="root"))
-            root._pump.call(root._peer.scribe.known.learn, OWNER.own(open_to_all))
-            assert root._peer.scribe.descriptors[topic_id("t")].access == ()
+            root._pump.call(root._peer.topics.known.learn, OWNER.own(open_to_all))
+            assert root._peer.topics.descriptors[topic_id("t")].access == ()
 
     run(scenario())
 
@@ -186,7 +186,7 @@ def test_a_forged_change_goes_no_further_than_the_peer_that_it_came_to() -> None
             other._pump.call(other._peer.host.send, root.contact, Created(forged))
             other._pump.call(other._peer.host.send, root.contact, Denied(forged))
             await other.publish("t", b"two", credentials=FRIEND, wait="root")  # on the same link, and so after both
-            assert root._peer.scribe.descriptors[topic_id("t")] == stands
+            assert root._peer.topics.descriptors[topic_id("t")] == stands
             await root.publish("t", b"three", credentials=FRIEND, wait="root")
 
     run(scenario())

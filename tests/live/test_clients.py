@@ -675,7 +675,7 @@ def test_a_client_that_comes_back_to_a_peer_that_still_has_its_publisher_goes_on
                 assert await anext(subscription) == blocks[-1].payloads()[0]
                 raw.own.close()
                 await until(node, lambda: node.status().clients == 1)
-                assert any(ME in each for each in node._peer.scribe.publishing.publishers.values())
+                assert any(ME in each for each in node._peer.topics.publishing.publishers.values())
             assert refused(node) == {}
 
     run(scenario())

@@ -127,7 +127,7 @@ def test_a_root_that_was_paused_is_named_with_the_time_for_which_it_declares_not
     async def scenario() -> None:
         async with slow_reader() as (alice, _, publisher, _):
             await publisher.publish(b"first", wait="stable")
-            root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
+            root = alice._peer.topics.trees[publisher._batcher.inner.topic].root
             assert root is not None
             root.paused_until = alice._peer.host.now() + 20
             expected = (
@@ -150,7 +150,7 @@ def test_a_healthy_root_is_not_blamed_for_waiting_for_the_subscribers_of_the_for
             await alice.create("t", slow="wait", admission=admission)
             publisher = alice.publisher("t")
             await publisher.publish(b"first", wait="root")
-            root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
+            root = alice._peer.topics.trees[publisher._batcher.inner.topic].root
             assert root is not None
             root.hold_until, root.awaited = alice._peer.host.now() + 20, {UNKNOWN_PEER: 0}
             expected = r"the topic changed its root \d+ s ago; subscribers of the former root have \d+ s to come back"

@@ -296,7 +296,7 @@ def test_a_virtual_room_has_members_of_two_places_and_its_topics_go_nowhere_else
                 ["news"], ["news"], ["room/talk"]
             ]  # fmt: skip
             assert [place.scope for place in charlie.status().memberships] == ["library", "room"]
-            assert all(described("room/talk").topic not in each._peer.scribe.trees for each in (bob, dave, manager))
+            assert all(described("room/talk").topic not in each._peer.topics.trees for each in (bob, dave, manager))
 
     asyncio.run(main())
 
@@ -416,7 +416,7 @@ def senders(managers: list[Node]) -> list[ScopeSender]:
 
 def parent_in(node: Node, others: list[Node], topic: str = "news/today") -> bool:
     """Is one of the others the parent of this one?"""
-    tree = node._peer.scribe.trees.get(described(topic).topic)
+    tree = node._peer.topics.trees.get(described(topic).topic)
     return (
         tree is not None and tree.parent is not None and tree.parent.node_id in {each._peer.host.me for each in others}
     )
@@ -553,10 +553,10 @@ def test_a_topic_that_is_rooted_at_a_scope_stays_there_and_outlives_its_rendezvo
             await members[0].publish("news/today", b"before", wait="stable")
             key = described("news/today").topic
             first = min(members, key=lambda member: ring_distance(member._peer.host.me, key))
-            assert [member._peer.scribe.trees[key].root is not None for member in members] == [
+            assert [member._peer.topics.trees[key].root is not None for member in members] == [
                 member is first for member in members
             ]
-            assert key not in manager._peer.scribe.descriptors
+            assert key not in manager._peer.topics.descriptors
             with pytest.raises(LocalError, match="is rooted at scope site, and only members of that scope can use it"):
                 await anext(manager.subscribe("news/today"))
             with pytest.raises(LocalError, match="is rooted at scope site, and cannot be rooted at scope attic too"):

@@ -54,7 +54,7 @@ def test_what_does_not_fit_the_rule_is_rooted_at_the_overlay() -> None:
     site.name = "sport"
     site.subscribe(site.members)
     site.publish(b"a")
-    assert site.village.peers[site.members[0]].scribe.known.describe("sport").settings.root_scope == ""
+    assert site.village.peers[site.members[0]].topics.known.describe("sport").settings.root_scope == ""
 
 
 @pytest.mark.parametrize("silently", [False, True])

@@ -73,7 +73,7 @@ def test_no_more_members_subscribe_than_the_file_says_and_the_next_one_begins_wh
     assert (late.start, late.error) == (None, None), "it waits, though it came into the scope first"
     peer = site.village.peers[site.members[0]]
     assert peer.subscriptions(waiting) == 1
-    assert [why.partition(":")[0] for why in peer.scribe.subscribing.bounds().values()] == [
+    assert [why.partition(":")[0] for why in peer.topics.subscribing.bounds().values()] == [
         f"topic {site.name} has 2 of at most 2 subscribers in scope site"
     ]
     (ending,) = site.village.tree(site.members[1], site.name).subscriptions

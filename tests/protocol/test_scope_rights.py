@@ -118,7 +118,7 @@ def test_a_member_without_the_right_to_subscribe_gets_the_error_and_no_channel()
     member = site.run_by.members.find(bytes.fromhex(site.node(stranger)))
     assert member is not None
     assert described(site.name).topic not in member.roles
-    assert not list(site.village.peers[stranger].scribe.subscribing.all())
+    assert not list(site.village.peers[stranger].topics.subscribing.all())
 
 
 def test_a_topic_that_only_members_without_a_right_use_is_not_the_scopes() -> None:

@@ -120,7 +120,7 @@ class Site:
     def move(self, number: int, to: int) -> None:
         """Have a member become the child of another peer."""
         topic, contact = described(self.name).topic, self.village.world.machines[to].contact
-        self.village.act(number, lambda peer: peer.scribe.membership.move([topic], contact))
+        self.village.act(number, lambda peer: peer.topics.membership.move([topic], contact))
 
     def publish(self, *payloads: bytes) -> None:
         publisher = self.village.publisher(0, self.name)
@@ -177,7 +177,7 @@ def test_a_member_that_never_heard_of_a_topic_takes_in_whom_it_invites() -> None
     site.subscribe([invited])
     topic, contact = described(site.name).topic, site.village.world.machines[invited].contact
     (manager, _) = site.village.peers[site.outside].scoping.managers[site.party.id]
-    assert topic not in site.village.peers[inviter].scribe.descriptors
+    assert topic not in site.village.peers[inviter].topics.descriptors
     said = Invite([topic], manager.state.invitation(contact.node_id))
     site.village.act(inviter, lambda peer: peer.host.send(contact, said))
     site.village.run(0.5)

@@ -167,7 +167,7 @@ def test_the_entry_point_of_a_place_takes_no_part_in_a_topic_of_a_room_that_it_i
     cluster.subscribe("room-1/chat", "alice", "charlie")
     charlie, erin = cluster.numbers["charlie"], cluster.numbers["erin"]
     child = cluster.village.world.machines[charlie].contact
-    descriptor = cluster.village.peers[charlie].scribe.known.describe("room-1/chat")
+    descriptor = cluster.village.peers[charlie].topics.known.describe("room-1/chat")
     assert descriptor.settings.root_scope == "room-1"
     orphan = Rejoin(child, b"", [Join(descriptor.topic, child, descriptor=descriptor)])
     cluster.village.act(erin, lambda peer: peer.message(child, orphan))

@@ -578,7 +578,7 @@ def test_a_lease_that_is_held_though_the_child_speaks_elsewhere_is_found(sound: 
 
 def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> None:
     topic = sound.topics["news"]
-    knows, forgot = (peer_of(sound.world.machines[number].host).scribe.descriptors for number in (3, 0))  # type: ignore[arg-type]
+    knows, forgot = (peer_of(sound.world.machines[number].host).topics.descriptors for number in (3, 0))  # type: ignore[arg-type]
     created = knows[topic]
     sound.created["news"] = created
     record = Admitted(topic, bytes(16), 0, 1, NO_TERM, 0)
@@ -606,7 +606,7 @@ def test_events_of_writers_that_are_not_on_the_list_are_found(
     known = {0: described("news", Settings(slow="wait"))}
     monkeypatch.setitem(sound.created, "news", known[0])
     monkeypatch.setitem(sound.judges.plans, topic, msgspec.structs.replace(NEWS, publishers=[1]))
-    monkeypatch.setitem(peer_of(sound.world.machines[0].host).scribe.descriptors, topic, known[0])  # type: ignore[arg-type]
+    monkeypatch.setitem(peer_of(sound.world.machines[0].host).topics.descriptors, topic, known[0])  # type: ignore[arg-type]
     sound.judges.admitted(0, admitted)
     sound.judges.delivered(0, delivered)
     monkeypatch.setattr(writer, "listed", True)
@@ -672,8 +672,8 @@ def test_a_stream_that_goes_on_without_its_source_is_found(sound: Simulation) ->
 
 
 def test_former_parents_that_are_remembered_for_too_long_are_found(sound: Simulation) -> None:
-    peer = next(peer for _, peer in sound.running() if sound.topics["news"] in peer.scribe.trees)
-    former = peer.scribe.membership.former
+    peer = next(peer for _, peer in sound.running() if sound.topics["news"] in peer.topics.trees)
+    former = peer.topics.membership.former
     former[sound.topics["news"]] = {bytes(16): peer.host.now() + 1.0}
     try:
         checks.check_tables(sound)
@@ -690,7 +690,7 @@ def test_leases_that_are_kept_for_too_long_are_found(sound: Simulation, where: s
     peer, tree = peer_of(sound.world.machines[root].host), sound.trees("news")[root]  # type: ignore[arg-type]
     now = peer.host.now()
     tree.open_leases().orphan(next(iter(tree.leases.children.values())), now - 1.0, [bytes(16)])
-    (lease,), left_behind = tree.leases.orphaned.values(), peer.scribe.open_trees.left_behind
+    (lease,), left_behind = tree.leases.orphaned.values(), peer.topics.open_trees.left_behind
     if where.startswith("remembers"):
         left_behind[bytes(16)], tree.leases.orphaned = tree.leases.orphaned, {}
     try:
@@ -709,16 +709,16 @@ def test_leases_that_are_kept_for_too_long_are_found(sound: Simulation, where: s
 
 def test_topics_that_nobody_needs_and_that_are_known_beyond_the_bound_are_found(sound: Simulation) -> None:
     _, peer = next(iter(sound.running()))
-    known, bound = dict(peer.scribe.descriptors), peer.config.topics.idle_topics_max
+    known, bound = dict(peer.topics.descriptors), peer.config.topics.idle_topics_max
     for number in range(2 * bound):
         other = described(f"other/{number}")
-        peer.scribe.descriptors[other.topic] = other
+        peer.topics.descriptors[other.topic] = other
     try:
         with pytest.raises(AssertionError, match="topics are known that nobody here needs"):
             checks.check_all(sound)
     finally:
-        peer.scribe.descriptors.clear()
-        peer.scribe.descriptors.update(known)
+        peer.topics.descriptors.clear()
+        peer.topics.descriptors.update(known)
     checks.check_all(sound)
 
 

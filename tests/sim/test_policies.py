@@ -43,7 +43,7 @@ class Chain:
 
 def shape(simulation: Simulation) -> list[int]:
     """How many children each peer has, in each topic, at the end."""
-    trees = [tree for _, peer in simulation.running() for tree in peer.scribe.trees.values()]
+    trees = [tree for _, peer in simulation.running() for tree in peer.topics.trees.values()]
     return [len(tree.leases.children) for tree in trees]
 
 
@@ -67,7 +67,7 @@ def test_a_peer_without_a_channel_is_served_by_repairs(policy: type[ScribeTree],
     simulation = Simulation(drawn(seed, 20), seed, policy=policy(16, 4))
     simulation.run()
     for _, peer in simulation.running():
-        for tree in peer.scribe.trees.values():
+        for tree in peer.topics.trees.values():
             served = [child.channel in tree.flow.channels for child in tree.leases.children.values()]
             assert sum(served) == min(1, len(served))
 

@@ -60,7 +60,7 @@ def test_what_a_publisher_sends_before_it_closes_leaves_even_if_nothing_is_kept(
     simulation = Simulation(scenario(30.0, TopicConfig(window_bytes=4000), topic), 1)
     simulation.run()
     assert [sum(isinstance(each, Heard) for each in reader.log) for reader in simulation.readers] == [9, 9]
-    taken = [peer.scribe.flow_control.taken for peer in peers(simulation)]
+    taken = [peer.topics.flow_control.taken for peer in peers(simulation)]
     assert not any(taken), "the credit has gone back"
 
 
@@ -141,6 +141,6 @@ def test_sides_of_a_partition_that_had_more_sources_in_sum_than_may_begin_go_on_
     simulation.run()
     for writer in simulation.writers:
         assert writer.publisher.stable == len(writer.written) > 0, writer.name
-    trees = [tree for peer in peers(simulation) for tree in peer.scribe.trees.values()]
+    trees = [tree for peer in peers(simulation) for tree in peer.topics.trees.values()]
     assert trees
     assert not any(tree.sources.states for tree in trees)

@@ -28,6 +28,8 @@ from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.orders import Orders
+from quillcast.protocol.topics.parts import Parts
 from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
@@ -64,18 +66,20 @@ class Peer:
         self.overlay = Pastry(host, self.config.overlay, self.neighbours, WireCodec())
         self.table = ForwardingTable(host, topics.budget_bytes)
         self.dispatch = Dispatch()
-        self.scribe = Scribe(
+        self.topics = Parts(
             host, topics, self.overlay, self.neighbours, self.streams, self.table,
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
-        self.recovery, self._schedule = self.scribe.recovery, self.scribe.schedule
+        self.scribe = Scribe(self.topics)
+        Orders(self.topics, self.scribe)
+        self.recovery, self._schedule = self.topics.recovery, self.topics.schedule
         self.recovery.agents.offer(recoveries or {})
         self.scoping = Scoping(
-            host, self.overlay, self.scribe.subscribing, self.scribe.publishing, self.scribe.placement, self.table,
+            host, self.overlay, self.topics.subscribing, self.topics.publishing, self.topics.placement, self.table,
             self.recovery.agents, customs or {}, self.dispatch,
         )  # fmt: skip
         installing = self.scoping.installing
-        self.scribe.tracing.show_scopes(self.scoping.name, installing.explain, installing.is_changing)
+        self.topics.tracing.show_scopes(self.scoping.name, installing.explain, installing.is_changing)
         self.streams.report_to(self.scribe, self.neighbours.watches)
         self.overlay.serve(self.scribe)
         self.neighbours.tell(self.overlay, self.scribe)
@@ -124,15 +128,15 @@ class Peer:
 
         `own` adds an owner and an access list to the descriptor, and signs it.
         """
-        descriptor = self.scribe.known.rooted(described(name, settings))
+        descriptor = self.topics.known.rooted(described(name, settings))
         descriptor = own(descriptor) if own is not None else descriptor
-        if why := self.scribe.known.misplaced(descriptor):
+        if why := self.topics.known.misplaced(descriptor):
             raise LocalError(why)
-        self.scribe.creating.create(descriptor, done)
+        self.topics.creating.create(descriptor, done)
 
     def holders(self, name: str) -> int:
         """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""
-        return self.scribe.creating.holders.get(described(name).topic, 0)
+        return self.topics.creating.holders.get(described(name).topic, 0)
 
     def change(
         self, name: str, wanted: Mapping[str, Any], done: CreateDone,
@@ -142,15 +146,15 @@ class Peer:
 
         `sign` signs for the topic's owner, if it has one.
         """
-        self.scribe.changes.ask(name, wanted, done, sign)
+        self.topics.changes.ask(name, wanted, done, sign)
 
     def subscribe(
         self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
         warrant: Warrant | None = None,
     ) -> Subscription:  # fmt: skip
         """Subscribe to a topic (`Subscribing.subscribe`). Raises `LocalError` for an invalid name."""
-        self.scribe.housekeeping.notice()
-        subscription = self.scribe.subscribing.subscribe(
+        self.topics.housekeeping.notice()
+        subscription = self.topics.subscribing.subscribe(
             name, subscriber, start=start, delivery=delivery, warrant=warrant
         )  # fmt: skip
         self.scoping.used(subscription.topic)
@@ -158,31 +162,31 @@ class Peer:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription."""
-        self.scribe.subscribing.unsubscribe(subscription)
+        self.topics.subscribing.unsubscribe(subscription)
 
     def subscriptions(self, subscription: Subscription) -> int:
         """The number of subscriptions of this peer to the topic of this subscription."""
-        return self.scribe.subscribing.count(subscription.topic)
+        return self.topics.subscribing.count(subscription.topic)
 
     def subscribers(self) -> Iterator[Subscriber]:
         """The subscribers of all local subscriptions."""
-        return (subscription.subscriber for subscription in self.scribe.subscribing.all())
+        return (subscription.subscriber for subscription in self.topics.subscribing.all())
 
     def drained(self, subscription: Subscription) -> None:
         """The subscriber's queue has room again."""
-        self.scribe.subscribing.drained(subscription)
+        self.topics.subscribing.drained(subscription)
 
     def publisher(
         self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b"", first: int = 0
     ) -> Publisher:
         """A new publisher of a topic, or one that goes on (`Publishing.open`). Raises `LocalError` for a wrong name."""
-        publisher = self.scribe.publishing.open(name, listener, warrant, id_, first)
+        publisher = self.topics.publishing.open(name, listener, warrant, id_, first)
         self.scoping.used(publisher.topic)
         return publisher
 
     def new_publisher_id(self) -> bytes:
         """A PublisherId that no other publisher of this peer has or had."""
-        return self.scribe.publishing.new_id()
+        return self.topics.publishing.new_id()
 
     def awaited(self, name: str) -> list[Contact]:
         """Who was asked to let this peer take part in a topic, and has not answered yet."""
@@ -190,24 +194,24 @@ class Peer:
 
     def has_publisher(self, id_: bytes) -> bool:
         """Is there a publisher here with this PublisherId, whose application is not gone?"""
-        known = (publishers.get(id_) for publishers in self.scribe.publishing.publishers.values())
+        known = (publishers.get(id_) for publishers in self.topics.publishing.publishers.values())
         return any(publisher is not None and not publisher.is_orphaned for publisher in known)
 
     def bound(self, topic: bytes) -> str:
         """Why publishers here wait because their topic has as many as it may have; empty if they need not."""
-        return self.scribe.publishing.bound(topic)
+        return self.topics.publishing.bound(topic)
 
     def close_publisher(self, publisher: Publisher) -> None:
         """Close a publisher. Its events are kept until they are stable."""
-        self.scribe.publishing.close(publisher)
+        self.topics.publishing.close(publisher)
 
     def orphan_publisher(self, publisher: Publisher) -> None:
         """Close a publisher whose application is gone, and may come back (`Publishing.orphan`)."""
-        self.scribe.publishing.orphan(publisher)
+        self.topics.publishing.orphan(publisher)
 
     def handle(self, name: str, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
-        self.scribe.open_trees.handle(described(name).topic, handlers)
+        self.topics.open_trees.handle(described(name).topic, handlers)
 
     def leave(self, within_s: float | None = None) -> None:
         """Leave: wait a limited time until local events are safe, transfer topics, go. Then `left` is true."""
@@ -219,14 +223,14 @@ class Peer:
     def _leave_step(self, timer: LeaveStep) -> None:
         now, by = self.host.now(), self._leave_by
         assert by is not None
-        if not self.scribe.open_trees.leaving and (now >= by or self._safe_to_leave(now)):
+        if not self.topics.open_trees.leaving and (now >= by or self._safe_to_leave(now)):
             self.scoping.leave()
-            self.scribe.leaving.begin()
+            self.topics.leaving.begin()
             self.overlay.leave()  # children are served until they have moved
-        transfer = self.scribe.leadership_transfer
+        transfer = self.topics.leadership_transfer
         transfer.tell_others()
-        if self.scribe.open_trees.leaving and (not (self.scribe.trees or transfer.pending) or now >= by):
-            self.scribe.leaving.end()
+        if self.topics.open_trees.leaving and (not (self.topics.trees or transfer.pending) or now >= by):
+            self.topics.leaving.end()
             self.left = True
             self.host.trace(Stopped())
             return
@@ -234,13 +238,13 @@ class Peer:
 
     def _safe_to_leave(self, now: float) -> bool:
         """Are all local events admitted, and stable too (or is the extra time for that over)?"""
-        publishing = self.scribe.publishing
+        publishing = self.topics.publishing
         if publishing.unadmitted:
             return False
         if self._linger_by is None:
             self._linger_by = now + self.config.topics.linger_s
-            self.scribe.leadership_transfer.close()
-        return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.intake.all_stable(now))
+            self.topics.leadership_transfer.close()
+        return now >= self._linger_by or (publishing.unstable == 0 and self.topics.intake.all_stable(now))
 
     # ---- inputs
 
@@ -249,14 +253,14 @@ class Peer:
         self._heard(sender)
         kind: Any = type(message)
         check = check_of(kind)  # as in `believes`, inline: this runs for every message
-        if check is None or check(message, self.host.wall_ns) or self.scribe.terms.believes(message):
+        if check is None or check(message, self.host.wall_ns) or self.topics.terms.believes(message):
             self.dispatch.message(sender, message)
 
     def _heard(self, sender: Contact) -> None:
         """Another peer spoke, so that it is alive; and this process may have been paused until now."""
         now = self.host.now()
         if now > self._schedule.paused_from:
-            self.scribe.housekeeping.notice()
+            self.topics.housekeeping.notice()
         self.neighbours.heard(sender, now)
         if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
             self.overlay.heard(sender)
@@ -265,54 +269,54 @@ class Peer:
         """A bundle arrived."""
         now = self.host.now()  # `_heard`, inline: this runs for every bundle
         if now > self._schedule.paused_from:
-            self.scribe.housekeeping.notice()
+            self.topics.housekeeping.notice()
         self.neighbours.heard(sender, now)
         if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
             self.overlay.heard(sender)
         envelope = bundle.envelope
-        if envelope.term.counter > FREE_COUNT and not self.scribe.terms.believes(envelope.term):
+        if envelope.term.counter > FREE_COUNT and not self.topics.terms.believes(envelope.term):
             self.host.release(sender.node_id, bundle.size)
         elif envelope.kind is UP:
-            self.scribe.intake.up(sender, bundle)
+            self.topics.intake.up(sender, bundle)
         elif envelope.tags:
-            self.scribe.tracing.arrive(sender, bundle)
+            self.topics.tracing.arrive(sender, bundle)
         else:
             self.table.arrive(sender, bundle)
 
     def datagram(self, group: Contact, bundle: Bundle) -> None:
         """A bundle arrived over a multicast mechanism."""
-        self.scribe.housekeeping.notice()
+        self.topics.housekeeping.notice()
         entering = self.scoping.datagram(bundle)
         if entering is None:
             self.host.release(group.node_id, bundle.size)
             return
         self.recovery.expect_losses()
         if entering.envelope.tags:
-            self.scribe.tracing.arrive(group, entering)
+            self.topics.tracing.arrive(group, entering)
         else:
             self.table.arrive(group, entering)
 
     def timer(self, timer: Timer) -> None:
         """A timer is due."""
         if self.host.now() > self._schedule.paused_from:
-            self.scribe.housekeeping.notice()
+            self.topics.housekeeping.notice()
         self.dispatch.timer(timer)
 
     def link_up(self, contact: Contact) -> None:
         """A link to this peer is up (again), with its full credit."""
-        self.scribe.housekeeping.notice()
+        self.topics.housekeeping.notice()
         self.neighbours.link_up(contact)
-        self.scribe.publishing.link_up(contact)
+        self.topics.publishing.link_up(contact)
         self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be opened."""
-        self.scribe.housekeeping.notice()
+        self.topics.housekeeping.notice()
         self.neighbours.link_lost(contact)
         self.overlay.link_lost(contact)
-        self.scribe.root_finder.link_lost(contact)
-        self.scribe.farewells.link_lost(contact)
-        self.scribe.leadership_transfer.link_lost(contact)
+        self.topics.root_finder.link_lost(contact)
+        self.topics.farewells.link_lost(contact)
+        self.topics.leadership_transfer.link_lost(contact)
         self.recovery.link_lost(contact)
         self.scoping.direct.link_lost(contact)
         self.scoping.questions.link_lost(contact)
@@ -321,20 +325,20 @@ class Peer:
 
     def died(self, contact: Contact) -> None:
         """This peer has ended for certain."""
-        self.scribe.housekeeping.notice()
-        self.scribe.children.died(contact)
+        self.topics.housekeeping.notice()
+        self.topics.children.died(contact)
         self.neighbours.died(contact)
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
-        self.scribe.housekeeping.notice()
+        self.topics.housekeeping.notice()
         self.recovery.room(contact)
         self.scribe.room(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """The answer to `Host.measure`."""
         self.overlay.measured(contact, proximity)
-        self.scribe.climbing.measured(contact, proximity)
+        self.topics.climbing.measured(contact, proximity)
         self.scoping.measured(contact, proximity)
 
     def disk_done(self, token: Any, result: Any) -> None:
@@ -346,4 +350,4 @@ class Peer:
         self.neighbours.check()
         self.streams.check()
         self.overlay.check()
-        self.scribe.check()
+        self.topics.check()

@@ -90,10 +90,10 @@ class Reader:
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
-        scribe = peer_of(self.host).scribe
-        tree = scribe.trees[topic_id(self.topic)]
+        topics = peer_of(self.host).topics
+        tree = topics.trees[topic_id(self.topic)]
         self.knew = {term: each.end for term, each in tree.flow.past.items()}
-        self.knew |= dict(scribe.source_streams.begin_at(tree, earliest=False))
+        self.knew |= dict(topics.source_streams.begin_at(tree, earliest=False))
 
     def owed_from(self, term: Term) -> int:
         """From which index on it is owed a term."""
@@ -105,7 +105,7 @@ class Reader:
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         now = self.host.world.now
         if not position.term.of_source:
-            known = peer_of(self.host).scribe.descriptors[topic_id(self.topic)]
+            known = peer_of(self.host).topics.descriptors[topic_id(self.topic)]
             self.sessions.setdefault(position.term.session, (now, known.session))
         for payload in block.payloads()[skip:stop]:
             event = Event.of(payload)
@@ -139,7 +139,7 @@ class Reader:
     @property
     def waits(self) -> str:
         """For what bound of a scope it waits, in a sentence; empty if it need not."""
-        return peer_of(self.host).scribe.subscribing.bounds().get(topic_id(self.topic), "")
+        return peer_of(self.host).topics.subscribing.bounds().get(topic_id(self.topic), "")
 
     def end(self) -> None:
         """Its process has ended."""

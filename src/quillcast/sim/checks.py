@@ -138,7 +138,7 @@ def check_tables(run: Observed) -> None:
         for writer in run.writers
         if not writer.lives and writer.ended_at(run.world.now) < calm_at
     }
-    trees = [tree for _, peer in run.running() for tree in peer.scribe.trees.values()]
+    trees = [tree for _, peer in run.running() for tree in peer.topics.trees.values()]
     going_on = {tree.sources.own.term for tree in trees if tree.sources.own is not None}
     for machine, peer in run.running():
         _check_tables(machine, peer, gone)
@@ -147,7 +147,7 @@ def check_tables(run: Observed) -> None:
 
 def _check_streams(machine: Machine, peer: Peer, going_on: Container[Term]) -> None:
     """A stream whose source is dead, or closed it, is over everywhere in the end. `going_on` are all others."""
-    for tree in peer.scribe.trees.values():
+    for tree in peer.topics.trees.values():
         for term, state in tree.sources.states.items():
             stream = tree.flow.others[term]
             _holds(
@@ -162,7 +162,7 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
     assert machine.host is not None
     who = f"tables: peer {machine.number}"
     overdue = machine.host.now() - 2 * peer.config.topics.housekeeping_s
-    for tree in peer.scribe.trees.values():
+    for tree in peer.topics.trees.values():
         topic = f"of topic {tree.descriptor.name}"
         _check_leases(f"{who} still knows leases {topic}", tree.leases.orphaned, peer, overdue)
         _holds(len(tree.flow.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.flow.past)} past terms {topic}")
@@ -175,12 +175,12 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
         for edge in tree.subscriptions:
             silent = [gone[id_] for id_ in edge.publishers if id_ in gone]
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
-    for id_, leases in peer.scribe.open_trees.left_behind.items():
+    for id_, leases in peer.topics.open_trees.left_behind.items():
         latest = dict([max(leases.items(), key=lambda each: each[1].until)])  # they are forgotten together
         _check_leases(f"{who} remembers leases of a tree that it left, topic {short(id_)}", latest, peer, overdue)
-    for id_, former in peer.scribe.membership.former.items():
+    for id_, former in peer.topics.membership.former.items():
         late = [short(node) for node, until in former.items() if until < overdue]
-        known = id_ in peer.scribe.trees and not late and len(former) <= FORMER_MAX
+        known = id_ in peer.topics.trees and not late and len(former) <= FORMER_MAX
         _holds(known, f"{who} remembers {len(former)} former parents in topic {short(id_)}, {late} for too long")
 
 

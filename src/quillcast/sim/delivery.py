@@ -107,7 +107,7 @@ class Delivery:
     def _latest_in_use(self) -> Descriptor:
         """The topic's latest settings that any peer of its tree knows. Others pass on none."""
         topic = self.run.topics[self.plan.name]
-        trees = [peer.scribe.trees for _, peer in self.run.running()]
+        trees = [peer.topics.trees for _, peer in self.run.running()]
         return max((its[topic].descriptor for its in trees if topic in its), key=lambda each: each.version)
 
     # --- always
@@ -591,7 +591,7 @@ class Delivery:
         """It does not go on against the list that its peer knows, and no session admitted anything against its own."""
         mine = Credentials.of(writer.host.machine.number).principal
         if writer.lives and not writer.failures and not writer.publisher.closed:
-            rule = peer_of(writer.host).scribe.descriptors[self.run.topics[self.plan.name]].refusal("publish", mine)
+            rule = peer_of(writer.host).topics.descriptors[self.run.topics[self.plan.name]].refusal("publish", mine)
             self._holds(rule is None, f"access: {writer.name} goes on at the end, and its peer knows that {rule}")
         agreed = self.run.agreed(self.plan.name)
         for number in range(len(writer.written)):

@@ -32,7 +32,7 @@ class HeldLeases:
         self.since = {key: self.since.get(key, now) for key in self._held(peers, numbers)}
         for (machine, topic, node), since in self.since.items():
             if now - since > JOINED_S:
-                name = peers[machine].scribe.trees[topic].descriptor.name
+                name = peers[machine].topics.trees[topic].descriptor.name
                 raise Broken(
                     f"leases: peer {machine} holds back topic {name} for its former child {numbers[node]}, which has "
                     f"been in another place of the same tree since {since:.3f} s",
@@ -41,11 +41,11 @@ class HeldLeases:
 
     def _held(self, peers: dict[int, Peer], numbers: dict[bytes, int]) -> Iterator[Key]:
         for machine, peer in peers.items():
-            for topic, tree in peer.scribe.trees.items():
+            for topic, tree in peer.topics.trees.items():
                 for node, lease in tree.leases.orphaned.items():
                     holds = node in lease.awaited and reached(tree, lease.needed_from) < total(tree)
                     if holds and node in numbers and _speaks(peers[numbers[node]], topic, lease.move):
-                        trees = {number: each.scribe.trees.get(topic) for number, each in peers.items()}
+                        trees = {number: each.topics.trees.get(topic) for number, each in peers.items()}
                         if self._meet(_way_up(machine, trees, numbers), _way_up(numbers[node], trees, numbers)):
                             yield machine, topic, node
 
@@ -58,10 +58,10 @@ class HeldLeases:
 
 def _speaks(peer: Peer, topic: bytes, former: Move | None) -> bool:
     """Is it below another parent, and does it speak for all that were below it?"""
-    tree = peer.scribe.trees.get(topic)
+    tree = peer.topics.trees.get(topic)
     if tree is None or tree.parent is None or former is None:
         return False
-    return peer.scribe.membership.is_of_this_life(topic, former.number)
+    return peer.topics.membership.is_of_this_life(topic, former.number)
 
 
 def _way_up(machine: int, trees: Mapping[int, Tree | None], numbers: dict[bytes, int]) -> list[int]:

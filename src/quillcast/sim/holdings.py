@@ -22,19 +22,19 @@ def held(peer: Peer, topic: bytes, publisher: bytes) -> RangeSet:
 
 def positions(peer: Peer, topic: bytes, term: object) -> RangeSet:
     """The positions of a term whose events a peer holds."""
-    tree = peer.scribe.trees.get(topic)
+    tree = peer.topics.trees.get(topic)
     kept = bundles(tree) if tree is not None else ()
     return RangeSet((each.envelope.first, each.last) for each in kept if each.envelope.term == term)
 
 
 def _blocks(peer: Peer, topic: bytes) -> Iterator[Block]:
-    tree = peer.scribe.trees.get(topic)
+    tree = peer.topics.trees.get(topic)
     if tree is not None:
         for bundle in bundles(tree):
             yield from bundle.blocks
         if tree.root is not None:
             yield from tree.root.waiting
-    for publisher in peer.scribe.publishing.publishers.get(topic, {}).values():
+    for publisher in peer.topics.publishing.publishers.get(topic, {}).values():
         yield from publisher.retained
 
 
@@ -49,7 +49,7 @@ def kept_bytes(peer: Peer) -> tuple[int, int]:
 
 
 def _kept(peer: Peer) -> Iterator[Bundle]:
-    for tree in peer.scribe.trees.values():
+    for tree in peer.topics.trees.values():
         yield from bundles(tree)
         for edge in tree.subscriptions:
             yield from edge.channel.backlog

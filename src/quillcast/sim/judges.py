@@ -99,7 +99,7 @@ class Judges:
     def _term(self, writer: Writer) -> Term:
         """The term of the root under which it publishes, which numbers its events or not."""
         term = writer.publisher.term
-        return peer_of(writer.host).scribe.trees[self.run.topics[writer.topic]].term if term.of_source else term
+        return peer_of(writer.host).topics.trees[self.run.topics[writer.topic]].term if term.of_source else term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Whether a budget ran out since the reader was up to date, or shortly before: then its lease is cut first.
@@ -147,12 +147,12 @@ class Judges:
     def _kept_above(self, reader: Reader, told: Told) -> None:
         """An earliest start is where the parent's buffer begins, if that reaches further back than its own peer's."""
         topic, peer = self.run.topics[reader.topic], peer_of(reader.host)
-        parent = peer.scribe.trees[topic].parent
+        parent = peer.topics.trees[topic].parent
         running = {each.host.contact: each for _, each in self.run.running()}
-        above = running[parent].scribe.trees.get(topic) if parent in running else None
+        above = running[parent].topics.trees.get(topic) if parent in running else None
         if above is None:
             return
-        subscription = next(each for each in peer.scribe.trees[topic].subscriptions if each.subscriber is reader)
+        subscription = next(each for each in peer.topics.trees[topic].subscriptions if each.subscriber is reader)
         for term, index in self._places(reader, told):
             live = above.flow.live(term) is not None and not term.is_of(reader.host.me)  # of its own nothing comes back
             cursor = subscription.term_cursor(term) if live else None
@@ -175,7 +175,7 @@ class Judges:
         """Is this the source of a stream, taken off the list? Nobody takes anything from it, so nobody asks it."""
         if not (plan.lists_of_writers and term.of_source and term.is_of(peer.host.me)):
             return False
-        known = peer.scribe.descriptors[self.run.topics[plan.name]]
+        known = peer.topics.descriptors[self.run.topics[plan.name]]
         return known.refusal("publish", Credentials.of(number).principal) is not None
 
     def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
@@ -223,7 +223,7 @@ class Judges:
 
     def _ended_beyond(self, reader: Reader, told: Told) -> bool:
         """Did a stream end with its session where the reader had no lease? Then nobody is asked what stood in it."""
-        session = peer_of(reader.host).scribe.trees[self.run.topics[reader.topic]].session
+        session = peer_of(reader.host).topics.trees[self.run.topics[reader.topic]].session
         if not (told.term.of_source and told.term.session < session) or self._goes_on(reader.topic, told.term):
             return False
         events = self.run.ledgers[reader.topic].events(told.term, told.first, told.last)
@@ -251,7 +251,7 @@ class Judges:
         """Check that a peer keeps no more than its settings allow. Bytes charged to senders still hold those back."""
         number = self._number(peer)
         topics = self.run.scenario.config_of(number).topics
-        mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
+        mine = [each for group in peer.topics.publishing.publishers.values() for each in group.values()]
         little_bytes = min(topics.window_bytes, topics.budget_bytes // LITTLE_PARTS)
         passing_bytes = topics.window_bytes + 2 * little_bytes  # of repairs, for which full buffers wait, and others
         bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + passing_bytes
@@ -301,11 +301,11 @@ class Judges:
         if plan is None or plan.name not in self.run.created:
             return
         peer = next(each for other, each in self.run.running() if other.number == machine)
-        if peer.scribe.descriptors[record.topic].version:
+        if peer.topics.descriptors[record.topic].version:
             self._listed(plan, record.publisher, f"peer {machine} admits")
             return
         for number, other in self._reachable(machine):
-            known = other.scribe.descriptors.get(record.topic)
+            known = other.topics.descriptors.get(record.topic)
             if known is None or not known.version:
                 continue
             now = self.run.world.now
@@ -321,7 +321,7 @@ class Judges:
         plan = self.plans[record.topic]
         if plan.publishers and (record.term.of_source or self._came_across(machine, record, plan.name)):
             peer = next(each for other, each in self.run.running() if other.number == machine)
-            if peer.scribe.descriptors[record.topic].version:
+            if peer.topics.descriptors[record.topic].version:
                 self._listed(plan, record.publisher, f"peer {machine} delivers")
 
     def _came_across(self, machine: int, record: Delivered, topic: str) -> bool:
@@ -349,7 +349,7 @@ def cuts(run: Observed, plan: TopicPlan) -> bool:
     if plan.changes:
         return True
     topic = run.topics[plan.name]
-    trees = (peer.scribe.trees.get(topic) for _, peer in run.running())
+    trees = (peer.topics.trees.get(topic) for _, peer in run.running())
     current = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
     return plan.slow == "cut" or any(not each.version and each.settings.slow == "cut" for each in current)
 

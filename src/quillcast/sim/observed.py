@@ -86,7 +86,7 @@ class Observed:
     def trees(self, topic: str) -> dict[int, Tree]:
         """A topic's trees by machine, for every process that takes part in it."""
         id_ = self.topics[topic]
-        return {machine.number: peer.scribe.trees[id_] for machine, peer in self.running() if id_ in peer.scribe.trees}
+        return {machine.number: peer.topics.trees[id_] for machine, peer in self.running() if id_ in peer.topics.trees}
 
     def calm_at(self) -> float:
         """When the last fault was over."""

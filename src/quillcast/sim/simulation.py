@@ -319,7 +319,7 @@ class Simulation(Observed):
     def _invite(self, topic: bytes, above: int, below: int, parent: Contact) -> None:
         host, contact = self.world.machines[below].host, self.world.machines[above].contact
         if host is not None and parent != contact and self.reach.now_with(above, below):
-            host.act(lambda: peer_of(host).scribe.membership.move([topic], contact))
+            host.act(lambda: peer_of(host).topics.membership.move([topic], contact))
 
     def _restart(self, order: tuple[int, str]) -> None:
         number, disk = order
@@ -499,7 +499,7 @@ class Simulation(Observed):
 
     def _listen(self, at: float, machine: int, record: Record) -> None:
         if isinstance(record, Admitted) and record.topic in self.ledgers_by_id:
-            tree = next(peer.scribe.trees[record.topic] for other, peer in self.running() if other.number == machine)
+            tree = next(peer.topics.trees[record.topic] for other, peer in self.running() if other.number == machine)
             reliable = tree.admitter is not None and tree.admitter.descriptor.settings.reliable
             self.ledgers_by_id[record.topic].note(at, machine, record, reliable=reliable)
             self.judges.admitted(machine, record)

@@ -78,9 +78,9 @@ def test_missing_ranges_of_a_past_term_are_given_up_after_the_time_of_a_lease() 
     reading = Reading()
     village, counter = reading.village, reading.tree.term.counter
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
-    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
+    village.act(reading.peer, lambda peer: peer.topics.terms.enter(reading.tree, latest, 0))
     village.run(5)
-    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    village.act(reading.peer, lambda peer: peer.topics.terms.recall(reading.tree, slept_through, 3))
     village.run(25)
     assert reading.told == []
     village.run(20)
@@ -94,9 +94,9 @@ def test_events_that_may_be_admitted_again_are_awaited_longer_if_publishers_may_
     reading = Reading(Settings(slow=slow))
     village, counter = reading.village, reading.tree.term.counter
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
-    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
+    village.act(reading.peer, lambda peer: peer.topics.terms.enter(reading.tree, latest, 0))
     village.run(5)
-    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    village.act(reading.peer, lambda peer: peer.topics.terms.recall(reading.tree, slept_through, 3))
     learn_runs(reading.tree.flow, slept_through, [Run(0, PAUL, 100, 3)])
     village.run(told_after_s - 30)
     assert reading.told == []
@@ -112,14 +112,14 @@ def test_unknown_events_are_awaited_while_the_root_holds_publishers_back(monkeyp
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
 
     def hold_back(peer: Peer, *, held_back: bool) -> None:
-        monkeypatch.setattr(peer.scribe.flow_control.shares, "is_used_up", lambda tree: held_back)
-        peer.scribe.schedule.touch(root)
+        monkeypatch.setattr(peer.topics.flow_control.shares, "is_used_up", lambda tree: held_back)
+        peer.topics.schedule.touch(root)
 
     village.act(reading.root, lambda peer: hold_back(peer, held_back=True))
     village.run(5)
-    assert TOPIC in village.peers[reading.peer].scribe.schedule.held_back
-    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
-    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    assert TOPIC in village.peers[reading.peer].topics.schedule.held_back
+    village.act(reading.peer, lambda peer: peer.topics.terms.enter(reading.tree, latest, 0))
+    village.act(reading.peer, lambda peer: peer.topics.terms.recall(reading.tree, slept_through, 3))
     village.run(45)
     assert reading.told == []
     village.act(reading.root, lambda peer: hold_back(peer, held_back=False))
@@ -135,7 +135,7 @@ def test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher(
     root = village.tree(reading.root, NAME)
     assert root is not None
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
-    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
+    village.act(reading.peer, lambda peer: peer.topics.terms.enter(reading.tree, latest, 0))
     village.run(5)
     assert root.root is not None
     root.root.hold(village.world.now + 50)
@@ -145,7 +145,7 @@ def test_unknown_events_are_awaited_while_the_root_has_no_place_for_a_publisher(
         village.run(1)
     assert [writer.admitted for writer in writers] == [1, 0]
     assert not village.publisher(reading.root, NAME).held_back, "only buffers without room make publishers wait"
-    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    village.act(reading.peer, lambda peer: peer.topics.terms.recall(reading.tree, slept_through, 3))
     village.publish(reading.root, writers[0], b"next")
     village.run(45)
     assert writers[0].admitted == 2, "it has a place"
@@ -163,7 +163,7 @@ def test_a_peer_fetches_discarded_events_of_a_past_term_for_peers_that_ask() -> 
     assert root is not None
     assert sibling is not None
     for peer, tree in ((reading.root, root), (reading.sibling, sibling)):
-        village.act(peer, lambda peer, tree=tree: peer.scribe.terms.recall(tree, term, 3))
+        village.act(peer, lambda peer, tree=tree: peer.topics.terms.recall(tree, term, 3))
     root.flow.past[term].give_up([(0, 3)])
     kept = Bundle(Envelope(TOPIC, REPAIR, term, 0), (block(PAUL, 0, b"a", b"b", b"c"),))
     village.act(reading.sibling, lambda peer: peer.table.move(sibling.flow, kept))
@@ -182,7 +182,7 @@ def test_what_comes_of_an_ended_term_goes_at_once_to_those_who_asked_for_it() ->
     assert root is not None
     asker, sibling = (village.world.machines[number].contact for number in (reading.peer, reading.sibling))
     for number, tree in ((reading.root, root), (reading.peer, reading.tree)):
-        village.act(number, lambda peer, tree=tree: peer.scribe.terms.recall(tree, term, 6))
+        village.act(number, lambda peer, tree=tree: peer.topics.terms.recall(tree, term, 6))
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, term, [(0, 6)])))
@@ -246,7 +246,7 @@ def test_positions_of_a_past_term_whose_events_came_in_a_later_one_are_not_waite
     village.publish(reading.root, publisher, b"a")
     village.run(3)
     reading.tree.subscriptions[0].owe(past, 0, 0)  # it was known when the subscription began
-    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, past, 2))
+    village.act(reading.peer, lambda peer: peer.topics.terms.recall(reading.tree, past, 2))
     learn_runs(flow, past, [Run(0, publisher.id, 0, 1)])
     assert flow.owed(past).ranges() == [(0, 2)]
     village.run(2)

@@ -129,7 +129,7 @@ def test_a_candidate_that_is_alone_asks_no_replica() -> None:
     answers = create(village, 0)
     assert len(answers) == 1
     assert village.tree(0, NAME).root is not None  # type: ignore[union-attr]
-    assert village.peers[0].scribe.creating.holders[TOPIC] == 1
+    assert village.peers[0].topics.creating.holders[TOPIC] == 1
 
 
 def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(mon
     answers = create(village, far[1])
     village.run(1.5)
     assert (reader.start, publisher.root, answers) == (None, None, [])
-    candidacy = village.peers[root].scribe.candidacies.by_topic[TOPIC]
+    candidacy = village.peers[root].topics.candidacies.by_topic[TOPIC]
     assert len(candidacy.requests) == 3
     for host in resting:
         host.resume()
@@ -160,8 +160,8 @@ def test_so_many_wait_and_no_more() -> None:
     pause(village, *replicas)
     for count in range(WAITING_MAX + 5):
         asker = Contact(count.to_bytes(16), "nowhere:1")
-        village.act(root, lambda peer, c=asker: peer.scribe.rendezvous.find(FindRoot(TOPIC, c, None, NO_TERM)))
-    assert len(village.peers[root].scribe.candidacies.by_topic[TOPIC].requests) == WAITING_MAX
+        village.act(root, lambda peer, c=asker: peer.topics.rendezvous.find(FindRoot(TOPIC, c, None, NO_TERM)))
+    assert len(village.peers[root].topics.candidacies.by_topic[TOPIC].requests) == WAITING_MAX
 
 
 def test_most_answers_are_enough_once_the_others_had_time() -> None:
@@ -271,7 +271,7 @@ def test_a_restarted_peer_that_misses_all_it_knew_takes_no_topic_for_new_althoug
     village.run(TopicConfig().lease_s)
     root, *others = by_distance(village)
     without(village, *others)
-    replica_set = village.peers[root].scribe.replica_set
+    replica_set = village.peers[root].topics.replica_set
     replica_set.began_at = village.peers[root].host.now() if restarted else replica_set.began_at
     village.subscribe(root, NAME, Reader())
     village.run(1)
@@ -288,7 +288,7 @@ def test_a_restarted_peer_does_not_know_that_a_topic_is_new_to_those_that_are_lo
     village.run(TopicConfig().lease_s)
     told, asker, *lost = by_distance(village)
     without(village, *lost)
-    replica_set, now = village.peers[told].scribe.replica_set, village.peers[told].host.now()
+    replica_set, now = village.peers[told].topics.replica_set, village.peers[told].host.now()
     replica_set.began_at = now if restarted else replica_set.began_at
     until = replica_set.doubtful_until(TOPIC, village.world.machines[asker].node_id)
     assert (until > now + 15) == restarted
@@ -298,7 +298,7 @@ def test_a_root_that_took_a_topic_for_new_asks_lost_peers_that_return(monkeypatc
     """One that had a reader once, and keeps the state for nobody, may know the owner."""
     village = Village(4, config=Config(topics=TopicConfig(replicas=1)))
     root, *_, former = by_distance(village)
-    village.act(former, lambda peer: peer.scribe.known.learn(listed(Descriptor(NAME, version=1))))
+    village.act(former, lambda peer: peer.topics.known.learn(listed(Descriptor(NAME, version=1))))
     cut = village.world.cut(lambda a, b: (a == former) != (b == former))
     village.run(TopicConfig().lease_s)
     village.subscribe(root, NAME, Reader())
@@ -322,7 +322,7 @@ def test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_
     village = Village(8)
     peer = village.peers[by_distance(village)[-1]]
     monkeypatch.setattr(peer.neighbours, "suspected", lambda node: True)
-    doubtful_until, me, now = peer.scribe.replica_set.doubtful_until, peer.host.me, peer.host.now()
+    doubtful_until, me, now = peer.topics.replica_set.doubtful_until, peer.host.me, peer.host.now()
     answered = [machine.node_id for machine in village.world.machines]
     assert doubtful_until(TOPIC, me, ()) == now + TopicConfig().lease_s
     assert doubtful_until(TOPIC, me, answered) == doubtful_until(TOPIC, answered[0]) == 0.0
@@ -351,9 +351,9 @@ def test_a_root_that_took_a_topic_for_new_holds_stability_back_when_it_hears_of_
     }
     word = words[told_by]
     if isinstance(word, TransferLeadership):
-        village.act(root, lambda peer: peer.scribe.leadership_transfer.received(contact, word))
+        village.act(root, lambda peer: peer.topics.leadership_transfer.received(contact, word))
     else:
-        village.act(root, lambda peer: peer.scribe.dispatch.routed(word))
+        village.act(root, lambda peer: peer.topics.dispatch.routed(word))
     tree = village.tree(root, NAME)
     assert tree is not None
     assert tree.root is not None
@@ -365,7 +365,7 @@ def test_a_root_that_took_a_topic_for_new_holds_stability_back_when_it_hears_of_
 def test_a_replica_with_a_later_term_is_outbid() -> None:
     village = Village(8)
     root, replica = by_distance(village)[:2]
-    village.act(replica, lambda peer: peer.scribe.known.enter(TOPIC, Term(7, bytes(16))))
+    village.act(replica, lambda peer: peer.topics.known.enter(TOPIC, Term(7, bytes(16))))
     village.subscribe(root, NAME, Reader())
     village.run(1)
     tree = village.tree(root, NAME)
@@ -382,7 +382,7 @@ def test_a_term_that_a_replica_recorded_for_another_peer_is_not_used(monkeypatch
     village.subscribe(root, NAME, Reader())
     while not any(by == root for by, _, _ in sent.of(RecordState)):
         village.run(0.005)
-    village.act(replica, lambda peer: peer.scribe.known.enter(TOPIC, Term(4, bytes(16))))
+    village.act(replica, lambda peer: peer.topics.known.enter(TOPIC, Term(4, bytes(16))))
     village.run(1)
     tree = village.tree(root, NAME)
     assert tree is not None
@@ -401,12 +401,12 @@ def test_a_topic_that_is_about_to_be_transferred_is_waited_for() -> None:
     asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
     new = village.world.add(from_number(number(TOPIC)))
     village.world.start(new)
-    village.act(old, lambda peer: setattr(peer.scribe.leadership_transfer, "move", lambda tree: None))
+    village.act(old, lambda peer: setattr(peer.topics.leadership_transfer, "move", lambda tree: None))
     village.run(2)
-    village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.act(new.number, lambda peer: peer.topics.dispatch.routed(asked))
     village.run(1)
     assert village.root(NAME) == old
-    village.act(old, lambda peer: peer.scribe.leadership_transfer.resign(tree))
+    village.act(old, lambda peer: peer.topics.leadership_transfer.resign(tree))
     village.run(1)
     assert village.root(NAME) == new.number
     assert terms(village) == ["created", "transferred"]
@@ -421,9 +421,9 @@ def test_one_that_is_not_handed_the_topic_outdoes_the_root_in_the_end() -> None:
     asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
     new = village.world.add(from_number(number(TOPIC)))
     village.world.start(new)
-    village.act(old, lambda peer: setattr(peer.scribe.leadership_transfer, "move", lambda tree: None))
+    village.act(old, lambda peer: setattr(peer.topics.leadership_transfer, "move", lambda tree: None))
     village.run(2)
-    village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.act(new.number, lambda peer: peer.topics.dispatch.routed(asked))
     village.run(TopicConfig().transfer_s + 2)
     assert village.root(NAME) == new.number
     assert terms(village) == ["created", "transferred"]
@@ -435,10 +435,10 @@ def test_an_unused_topic_is_transferred_on_to_a_closer_peer() -> None:
     _, holder, before = by_distance(village)[:3]
     contacts = village.world.machines[before].contact, village.world.machines[holder].contact
     message = TransferLeadership(Descriptor(NAME), Term(3, contacts[0].node_id), 0, 0, hold_s=9.0)
-    village.act(before, lambda peer: peer.scribe.leadership_transfer.tell(contacts[1], message))
+    village.act(before, lambda peer: peer.topics.leadership_transfer.tell(contacts[1], message))
     village.run(0.1)
-    village.act(holder, lambda peer: peer.scribe.leadership_transfer.pass_on())
-    assert village.peers[holder].scribe.leadership_transfer.offers == {}
+    village.act(holder, lambda peer: peer.topics.leadership_transfer.pass_on())
+    assert village.peers[holder].topics.leadership_transfer.offers == {}
     village.run(3)
     assert terms(village) == ["transferred"]
     tree = village.tree(village.root(NAME), NAME)
@@ -467,11 +467,11 @@ def test_requests_are_forwarded_to_a_closer_peer_that_appears() -> None:
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(0.5)
-    assert TOPIC in village.peers[root].scribe.candidacies.by_topic
+    assert TOPIC in village.peers[root].topics.candidacies.by_topic
     closer = Contact(from_number(number(TOPIC)), "nowhere:1")
     village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
     village.act(root, lambda peer: peer.scribe.leaf_set_changed())
-    assert village.peers[root].scribe.candidacies.by_topic == {}
+    assert village.peers[root].topics.candidacies.by_topic == {}
     assert village.marks["candidacy_abandoned"] == 1
     for host in resting:
         host.resume()
@@ -482,7 +482,7 @@ def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatc
     village = Village(8)
     root = by_distance(village)[0]
     village.subscribe(by_distance(village)[-1], NAME, Reader())
-    candidacies = village.peers[root].scribe.candidacies
+    candidacies = village.peers[root].topics.candidacies
     while TOPIC not in candidacies.by_topic or not candidacies.by_topic[TOPIC].noting:
         village.run(0.001)
     sent = Sent(village, monkeypatch)
@@ -492,7 +492,7 @@ def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatc
     ((_, _, message),) = sent.of(TransferLeadership)
     assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
     village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
-    village.act(root, lambda peer: peer.scribe.leadership_transfer.received(closer, message))
+    village.act(root, lambda peer: peer.topics.leadership_transfer.received(closer, message))
     village.run(3)
     assert terms(village) == ["transferred"]
     tree = village.tree(root, NAME)
@@ -512,7 +512,7 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
     monkeypatch.setattr(overlay, "next_hop", lambda key: None)
     assert not overlay.is_closest(TOPIC)
     asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
-    village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.act(root, lambda peer: peer.topics.dispatch.routed(asked))
     village.run(1)
     assert terms(village) == ["created"]
     monkeypatch.undo()
@@ -526,10 +526,10 @@ def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
     resting = pause(village, *replicas)
     village.publisher(by_distance(village)[-1], NAME)
     village.run(0.5)
-    assert TOPIC in village.peers[root].scribe.candidacies.by_topic
+    assert TOPIC in village.peers[root].topics.candidacies.by_topic
     village.act(root, lambda peer: peer.overlay.leave())
-    village.act(root, lambda peer: peer.scribe.candidacies.leaf_set_changed())
-    assert village.peers[root].scribe.candidacies.by_topic == {}
+    village.act(root, lambda peer: peer.topics.candidacies.leaf_set_changed())
+    assert village.peers[root].topics.candidacies.by_topic == {}
     for host in resting:
         host.resume()
 
@@ -586,7 +586,7 @@ def test_a_waiting_child_is_judged_by_the_access_list_of_the_replicas() -> None:
     village = Village(8)
     root, replica = by_distance(village)[:2]
     descriptor = OWNER.own(Descriptor(NAME, version=1, access=(entry("subscribe", FRIEND.principal),)))
-    village.act(replica, lambda peer: peer.scribe.known.learn(descriptor))
+    village.act(replica, lambda peer: peer.topics.known.learn(descriptor))
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(2)
@@ -613,10 +613,10 @@ def test_if_first_use_creates_no_topic_a_root_asks_before_it_refuses() -> None:
 def test_a_query_about_an_unknown_topic_makes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(5)
     root, asker = by_distance(village)[0], by_distance(village)[-1]
-    village.act(root, lambda peer: peer.scribe.known.learn(Descriptor(NAME)))  # somebody assumed it once
+    village.act(root, lambda peer: peer.topics.known.learn(Descriptor(NAME)))  # somebody assumed it once
     sent = Sent(village, monkeypatch)
     asked = FindRoot(TOPIC, village.world.machines[asker].contact, None, NO_TERM)
-    village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.act(root, lambda peer: peer.topics.dispatch.routed(asked))
     village.run(1)
     assert village.tree(root, NAME) is None
     assert [message for _, to, message in sent.of(NotRoot) if to == asker] == [NotRoot(TOPIC, None, unknown=True)]
@@ -635,8 +635,8 @@ def test_a_create_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
     resting[0].resume()
     village.run(2)
     assert len(answers) == 1
-    assert village.peers[by_distance(village)[-1]].scribe.creating.holders[TOPIC] == 3
-    kept = [peer for peer in village.alive() if village.peers[peer].scribe.known.terms.get(TOPIC)]
+    assert village.peers[by_distance(village)[-1]].topics.creating.holders[TOPIC] == 3
+    kept = [peer for peer in village.alive() if village.peers[peer].topics.known.terms.get(TOPIC)]
     assert len(kept) >= 3
 
 
@@ -655,7 +655,7 @@ def test_a_change_is_answered_when_a_majority_of_replicas_recorded_it() -> None:
         host.resume()
     village.run(3)
     assert [answer.settings.slow for answer in answers] == ["cut"]
-    versions = [village.peers[peer].scribe.descriptors[TOPIC].version for peer in replicas]
+    versions = [village.peers[peer].topics.descriptors[TOPIC].version for peer in replicas]
     assert versions == [2] * 4
 
 
@@ -667,7 +667,7 @@ def test_a_replica_that_lost_its_memory_gets_the_state_again() -> None:
     restart(village, replicas[3])
     wait_for(village, replicas[3])
     village.run(1)
-    known = [village.peers[peer].scribe.known.entry(TOPIC) for peer in replicas]
+    known = [village.peers[peer].topics.known.entry(TOPIC) for peer in replicas]
     assert [entry.descriptor for entry in known] == [known[0].descriptor] * 5
     assert [entry.term for entry in known] == [known[0].term] * 5
 
@@ -678,8 +678,8 @@ def test_a_new_replica_gets_the_state() -> None:
     village.run(3)
     newcomer = village.add(from_number(number(TOPIC) + 1)).number
     village.run(3)
-    assert village.peers[newcomer].scribe.descriptors[TOPIC].settings.slow == "wait"
-    assert TOPIC in village.peers[newcomer].scribe.known.terms
+    assert village.peers[newcomer].topics.descriptors[TOPIC].settings.slow == "wait"
+    assert TOPIC in village.peers[newcomer].topics.known.terms
 
 
 def test_a_former_replica_passes_its_state_on_when_the_others_are_beyond_a_partition() -> None:
@@ -687,12 +687,12 @@ def test_a_former_replica_passes_its_state_on_when_the_others_are_beyond_a_parti
     *_, former = ring = by_distance(village)
     create(village, former)
     village.run(3)
-    term = village.peers[ring[0]].scribe.known.terms[TOPIC]
-    village.act(former, lambda peer: peer.scribe.known.enter(TOPIC, term))
+    term = village.peers[ring[0]].topics.known.terms[TOPIC]
+    village.act(former, lambda peer: peer.topics.known.enter(TOPIC, term))
     village.run(10)
     village.world.cut(lambda a, b: (a in ring[:3]) != (b in ring[:3]))
     village.run(15)
-    assert village.peers[ring[3]].scribe.known.entry(TOPIC).term == term
+    assert village.peers[ring[3]].topics.known.entry(TOPIC).term == term
 
 
 def test_a_former_replica_passes_on_what_changes_after_the_others_have_the_state() -> None:
@@ -700,9 +700,9 @@ def test_a_former_replica_passes_on_what_changes_after_the_others_have_the_state
     closest, _, former = by_distance(village)
     create(village, former)
     village.run(3)
-    kept = village.peers[closest].scribe.known.terms
+    kept = village.peers[closest].topics.known.terms
     for counter in (50, 100):
-        village.act(former, lambda it, n=counter: it.scribe.known.enter(TOPIC, Term(n, bytes(16))))
+        village.act(former, lambda it, n=counter: it.topics.known.enter(TOPIC, Term(n, bytes(16))))
         while kept[TOPIC].counter < counter and village.world.now < 20:
             village.run(0.05)
     assert kept[TOPIC].counter >= 100
@@ -723,11 +723,11 @@ def test_only_the_part_that_differs_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
         village.subscribe(0, f"one/{topic}", Reader())
     village.run(20)
     sent = Sent(village, monkeypatch)
-    known = village.peers[1].scribe.known
+    known = village.peers[1].topics.known
     village.act(1, lambda _: known.enter(next(iter(known.terms)), Term(9, bytes(16))))
     village.run(20)
     assert 0 < sum(len(message.entries) for _, _, message in sent.of(RecordState)) < 100
-    terms = [village.peers[peer].scribe.known.terms for peer in (0, 1)]
+    terms = [village.peers[peer].topics.known.terms for peer in (0, 1)]
     assert terms[0] == terms[1]
 
 
@@ -837,12 +837,12 @@ def test_a_repeated_query_is_answered_over_the_overlay_too(monkeypatch: pytest.M
     join = Join(TOPIC, asked.publisher, descriptor=Descriptor(NAME))
     for request, answer in ((asked, RootIs), (join, Accepted), (Create(Descriptor(NAME), asked.publisher), Created)):
         sent.clear()
-        village.act(root, lambda peer, r=request: peer.scribe.dispatch.routed(r))
+        village.act(root, lambda peer, r=request: peer.topics.dispatch.routed(r))
         assert [to for _, to, _ in sent.of(answer)] == [far]
         assert sent.of(Routed) == []
         sent.clear()
         again = msgspec.structs.replace(request, again=True)
-        village.act(root, lambda peer, r=again: peer.scribe.dispatch.routed(r))
+        village.act(root, lambda peer, r=again: peer.topics.dispatch.routed(r))
         assert [to for _, to, _ in sent.of(answer)] == [far], "it may be outside the ring, which leads nowhere then"
         assert len(sent.of(Routed)) == 1
 
@@ -880,7 +880,7 @@ def test_a_replica_counts_only_if_it_recorded_this_very_descriptor() -> None:
     root, *replicas = by_distance(village)[:5]
     create(village, root)
     village.run(3)
-    replication, tree = village.peers[root].scribe.replication, village.tree(root, NAME)
+    replication, tree = village.peers[root].topics.replication, village.tree(root, NAME)
     assert tree is not None
     done: list[int] = []
     newer = msgspec.structs.replace(tree.descriptor, version=tree.descriptor.version + 1)
@@ -909,7 +909,7 @@ def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_pee
         village.act(peer, lambda it, publisher=publisher: it.close_publisher(publisher))
         publishers.append(publisher)
     assert [publisher.admitted for publisher in publishers] == [1] * 8
-    bearers = village.peers[root].scribe.intake.bearers
+    bearers = village.peers[root].topics.intake.bearers
     assert len(bearers[TOPIC]) == 4
     village.add(TOPIC)  # it is closer to the topic than any other
     village.run(5)
@@ -927,7 +927,7 @@ def test_the_latest_transferred_topics_are_remembered(monkeypatch: pytest.Monkey
     for _ in range(6):
         village.add()
     village.run(3)
-    moved = [len(village.peers[peer].scribe.intake.successors.by_topic) for peer in village.alive()]
+    moved = [len(village.peers[peer].topics.intake.successors.by_topic) for peer in village.alive()]
     assert max(moved) == 3
 
 

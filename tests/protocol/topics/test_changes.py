@@ -24,7 +24,7 @@ def change(village: Village, peer: int, **wanted: object) -> object:
 
 
 def settings_at(village: Village, peer: int) -> Settings:
-    return village.peers[peer].scribe.descriptors[described(NAME).topic].settings
+    return village.peers[peer].topics.descriptors[described(NAME).topic].settings
 
 
 def test_a_change_reaches_the_whole_tree_and_the_publishers_while_events_flow() -> None:
@@ -127,7 +127,7 @@ def test_word_of_an_earlier_change_is_no_answer_to_a_later_one() -> None:
         msgspec.structs.replace(answers[0], version=version, settings=Settings(event_bytes_max=size))  # type: ignore[type-var]
         for version, size in ((2, 10), (3, 20))
     )
-    village.act(1, lambda peer: peer.scribe.creating.create(mine, answers.append))
+    village.act(1, lambda peer: peer.topics.creating.create(mine, answers.append))
     village.act(1, lambda peer: peer.message(village.world.machines[3].contact, Created(theirs)))
     village.run(3)
     assert answers[1:] == [mine]
@@ -158,7 +158,7 @@ def test_a_publisher_that_missed_the_word_of_a_change_learns_it_with_its_next_re
     village.run(3)
     assignment = publisher.descriptor
     changed = change(village, 2, event_bytes_max=5)
-    village.peers[1].scribe.descriptors[described(NAME).topic] = assignment
+    village.peers[1].topics.descriptors[described(NAME).topic] = assignment
     publisher.adapt(assignment)
     village.publish(1, publisher, b"one")
     village.run(1)
@@ -173,7 +173,7 @@ def test_an_idle_publisher_that_missed_the_word_of_a_change_learns_it_when_it_is
     village.run(3)
     assignment = publisher.descriptor
     changed = change(village, 2, event_bytes_max=5)
-    village.peers[3].scribe.descriptors[described(NAME).topic] = assignment
+    village.peers[3].topics.descriptors[described(NAME).topic] = assignment
     publisher.adapt(assignment)
     village.run(4 * Config().topics.lease_s)
     assert publisher.descriptor == changed

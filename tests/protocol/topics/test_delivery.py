@@ -228,7 +228,7 @@ def test_a_dead_subscriber_holds_nothing_back_even_if_it_was_lost_before(after_s
 
 def who_lags(village: Village, peer: int, publisher: Publisher, sequence: int = 1) -> Walk:
     """The peers that hold up events before a sequence, as answered within a second."""
-    inspection = village.peers[peer].scribe.inspection
+    inspection = village.peers[peer].topics.inspection
     number = village.act(peer, lambda _: inspection.who_lags(publisher, sequence))
     village.run(1)
     return inspection.walks.pop(number)
@@ -365,7 +365,7 @@ class Slowness:
     def go_on(self) -> None:
         """The stuck subscriber takes events again."""
         self.stuck.room_bytes = 1 << 20
-        subscription = next(s for s in self.village.peers[3].scribe.subscribing.all() if s.subscriber is self.stuck)
+        subscription = next(s for s in self.village.peers[3].topics.subscribing.all() if s.subscriber is self.stuck)
         self.village.act(3, lambda peer: peer.drained(subscription))
 
 
@@ -429,7 +429,7 @@ def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_othe
     village.run(1)
     assert len(good.payloads) == quick.next
     stuck.room_bytes = 1 << 20
-    for subscription in village.peers[reader].scribe.subscribing.all():
+    for subscription in village.peers[reader].topics.subscribing.all():
         village.act(reader, lambda peer, s=subscription: peer.drained(s))
     flood(village, writer, 2, slow)
     village.run(20)
@@ -462,7 +462,7 @@ def test_a_publisher_that_is_held_back_leaves_half_of_its_link_to_what_goes_down
     assert len(good.payloads) == down.next
     stuck.room_bytes = 1 << 20
     held = throttled.next
-    for subscription in village.peers[reader].scribe.subscribing.all():
+    for subscription in village.peers[reader].topics.subscribing.all():
         village.act(reader, lambda peer, s=subscription: peer.drained(s))
     flood(village, writer, 20, throttled)
     village.run(20)
@@ -620,7 +620,7 @@ def test_buffers_that_the_last_bundle_fills_are_reported_full_at_once() -> None:
     assert village.peers[1].table.budget.over
     held = publisher.next
     reader.room_bytes = 1 << 30
-    [subscription] = village.peers[1].scribe.subscribing.all()
+    [subscription] = village.peers[1].topics.subscribing.all()
     village.act(1, lambda peer: peer.drained(subscription))
     village.run(0.1)
     assert not village.peers[1].table.budget.over

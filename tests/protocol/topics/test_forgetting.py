@@ -23,11 +23,11 @@ def replicas(village: Village, name: str) -> list[int]:
 
 
 def known(peer: Peer) -> set[bytes]:
-    return {*peer.scribe.descriptors}
+    return {*peer.topics.descriptors}
 
 
 def idle_room(peer: Peer) -> int:
-    return BOUND + peer.scribe.forgetting.slack
+    return BOUND + peer.topics.forgetting.slack
 
 
 def test_topics_that_a_subscriber_has_left_are_forgotten_beyond_a_bound_and_their_settings_stand() -> None:
@@ -46,7 +46,7 @@ def test_topics_that_a_subscriber_has_left_are_forgotten_beyond_a_bound_and_thei
         kept = {described(name).topic for name in NAMES if number in replicas(village, name)}
         assert kept <= known(peer), "what it is to keep for others it does not forget"
         assert len(known(peer) - kept) <= idle_room(peer)
-        assert peer.scribe.creating.holders.keys() <= known(peer)
+        assert peer.topics.creating.holders.keys() <= known(peer)
         peer.check()
     for name in NAMES[:3]:
         village.subscribe(4, name, Reader())
@@ -95,24 +95,24 @@ def test_a_former_replica_forgets_topics_once_others_keep_them() -> None:
     for number in village.alive():
         peer = village.peers[number]
         kept = {described(name).topic for name in NAMES if number in replicas(village, name)}
-        assert kept <= peer.scribe.known.terms.keys()
-        assert len(peer.scribe.known.terms.keys() - kept) <= idle_room(peer)
-        assert peer.scribe.known.terms.keys() <= known(peer)
+        assert kept <= peer.topics.known.terms.keys()
+        assert len(peer.topics.known.terms.keys() - kept) <= idle_room(peer)
+        assert peer.topics.known.terms.keys() <= known(peer)
         peer.check()
 
 
 def test_a_topic_that_is_known_and_not_kept_track_of_is_found() -> None:
     village = Village(2, config=CONFIG)
     village.run(2)
-    scribe = village.peers[0].scribe
-    scribe.creating.holders[described("nobody/knows").topic] = 1
+    topics = village.peers[0].topics
+    topics.creating.holders[described("nobody/knows").topic] = 1
     with pytest.raises(AssertionError):
-        scribe.forgetting.check()
-    scribe.creating.holders.clear()
+        topics.forgetting.check()
+    topics.creating.holders.clear()
     for name in NAMES:
-        scribe.descriptors[described(name).topic] = described(name)
+        topics.descriptors[described(name).topic] = described(name)
     with pytest.raises(AssertionError, match="40 topics are known that nobody here needs"):
-        scribe.forgetting.check()
+        topics.forgetting.check()
 
 
 def test_a_topic_too_many_is_refused_with_the_bound_and_nobody_takes_more_than_half() -> None:

@@ -24,15 +24,15 @@ class Hoarder(Reader):
 
 def survey(village: Village, number: int, name: str = NAME) -> dict[bytes, Branch]:
     """The answers to a peer's query."""
-    asked = village.act(number, lambda peer: peer.scribe.inspection.survey(name))
+    asked = village.act(number, lambda peer: peer.topics.inspection.survey(name))
     village.run(2)
-    return village.peers[number].scribe.inspection.surveys[asked]
+    return village.peers[number].topics.inspection.surveys[asked]
 
 
 def topics_known(village: Village) -> list[set[bytes]]:
     """What each peer has of any topic."""
-    scribes = [village.peers[number].scribe for number in village.alive()]
-    return [{*scribe.trees, *scribe.descriptors, *scribe.root_finder.roots} for scribe in scribes]
+    layers = [village.peers[number].topics for number in village.alive()]
+    return [{*topics.trees, *topics.descriptors, *topics.root_finder.roots} for topics in layers]
 
 
 def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as_the_end_of_that_term() -> None:
@@ -201,8 +201,8 @@ def test_a_root_that_is_remembered_and_gone_passes_the_question_on() -> None:
     village.publisher(0, NAME)
     village.run(2)
     elsewhere = next(number for number in village.alive() if village.tree(number, NAME) is None and number)
-    topic = village.peers[0].scribe.known.describe(NAME).topic
-    village.peers[0].scribe.root_finder.watch(topic, village.world.machines[elsewhere].contact)
+    topic = village.peers[0].topics.known.describe(NAME).topic
+    village.peers[0].topics.root_finder.watch(topic, village.world.machines[elsewhere].contact)
     assert any(branch.root for branch in survey(village, 0).values())
 
 

@@ -11,7 +11,7 @@ from tests.protocol.topics.village import Reader, Village
 
 def invite(village: Village, parent: int, child: int) -> None:
     contact = village.world.machines[parent].contact
-    village.act(child, lambda peer: peer.scribe.membership.move([TOPIC], contact))
+    village.act(child, lambda peer: peer.topics.membership.move([TOPIC], contact))
 
 
 def parent_of(village: Village, number: int) -> int | None:

@@ -101,7 +101,7 @@ def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_th
 
 def give_last_copy(village: Village, number: int, tree: Tree) -> None:
     """Only this peer knows of an earlier term, and it has an event of that."""
-    village.act(number, lambda peer: peer.scribe.terms.recall(tree, EARLIER, 1))
+    village.act(number, lambda peer: peer.topics.terms.recall(tree, EARLIER, 1))
     repair = Bundle(Envelope(tree.topic, REPAIR, EARLIER, 0), (block(PAUL, 0),))
     village.act(number, lambda peer: peer.table.move(tree.flow, repair))
 
@@ -256,7 +256,7 @@ def test_a_root_that_leaves_goes_once_its_last_child_has_ended_without_a_word(*,
     village.world.cut(from_one_to(child, root))
     village.act(root, lambda peer: peer.leave())
     village.run(0.3)
-    assert list(village.peers[root].scribe.trees[TOPIC].leases.children)
+    assert list(village.peers[root].topics.trees[TOPIC].leases.children)
     village.kill(child, silently=not told)
     if told:
         village.tell_of_death(child)
@@ -278,7 +278,7 @@ def test_a_lease_below_a_peer_that_forgot_everything_continues() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     child = next(iter(tree.leases.children.values()))
-    village.peers[root].scribe.children.remove(tree, child.contact.node_id, "moved", lease=True)
+    village.peers[root].topics.children.remove(tree, child.contact.node_id, "moved", lease=True)
     kept = {node: list(lease.awaited) for node, lease in tree.leases.orphaned.items()}
-    village.peers[root].scribe.children.left(child.contact, Leave(tree.topic))
+    village.peers[root].topics.children.left(child.contact, Leave(tree.topic))
     assert {node: list(lease.awaited) for node, lease in tree.leases.orphaned.items()} == kept != {}

@@ -63,8 +63,8 @@ def test_links_at_rest_carry_the_same_for_one_topic_as_for_a_thousand() -> None:
 
 def test_housekeeping_skips_idle_topics() -> None:
     village = village_with(20)
-    assert [len(village.peers[peer].scribe.trees) for peer in village.alive()] == [20] * PEERS
-    assert not any(village.peers[peer].scribe.schedule.due for peer in village.alive())
+    assert [len(village.peers[peer].topics.trees) for peer in village.alive()] == [20] * PEERS
+    assert not any(village.peers[peer].topics.schedule.due for peer in village.alive())
     assert not any(village.peers[peer].recovery.suspects for peer in village.alive())
 
 
@@ -101,11 +101,11 @@ def test_housekeeping_skips_publishers_that_wait_for_nothing() -> None:
     village.run(5)
     for publisher in publishers:
         village.publish(1, publisher, b"one")
-    assert len(village.peers[1].scribe.publishing.due) == 3
+    assert len(village.peers[1].topics.publishing.due) == 3
     village.run(60)
     assert all(publisher.stable == 1 for publisher in publishers)
-    assert not village.peers[1].scribe.publishing.due
-    assert not any(village.peers[peer].scribe.schedule.due for peer in village.alive())
+    assert not village.peers[1].topics.publishing.due
+    assert not any(village.peers[peer].topics.schedule.due for peer in village.alive())
 
 
 def test_equal_link_reports_are_one_object() -> None:
@@ -123,7 +123,7 @@ def test_what_neighbours_tell_of_a_topic_is_kept_under_the_id_that_is_there_alre
     village = village_with(12)
     nodes = [village.world.machines[peer].node_id for peer in village.alive()]
     for peer in village.alive():
-        streams, trees = village.peers[peer].streams, village.peers[peer].scribe.trees
+        streams, trees = village.peers[peer].streams, village.peers[peer].topics.trees
         told = [topic for node in nodes for topic in (*streams.told(node), *streams.telling(node))]
         assert len(told) >= 2 * 12
         assert all(topic is trees[topic].topic for topic in told)

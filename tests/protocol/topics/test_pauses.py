@@ -66,10 +66,10 @@ def test_the_time_of_a_pause_does_not_count_as_patience() -> None:
     village.publish(root, publisher, b"event")
     village.run(0.1)
     peer.table.budget.limit_bytes = 0
-    village.act(root, lambda it: it.scribe.flow_control.hold_back())
-    assert peer.scribe.flow_control.over_since is not None
-    peer.scribe.flow_control.over_since -= 40
-    peer.scribe.schedule.paused_from -= 40
+    village.act(root, lambda it: it.topics.flow_control.hold_back())
+    assert peer.topics.flow_control.over_since is not None
+    peer.topics.flow_control.over_since -= 40
+    peer.topics.schedule.paused_from -= 40
     village.act(root, timer(ReportDue()))
     assert "lease_cut" not in village.marks
     village.run(peer.config.topics.patience_s + 0.1)
@@ -85,7 +85,7 @@ def test_after_a_pause_a_root_declares_nothing_stable_for_a_lease() -> None:
     village.run(3)
     peer, contact = village.peers[root], village.world.machines[other].contact
     village.kill(dead, silently=True)
-    peer.scribe.schedule.paused_from -= 40
+    peer.topics.schedule.paused_from -= 40
     village.publish(root, publisher, b"event")
     village.act(root, timer(ReportDue()))
     tree = village.tree(root, NAME)
@@ -102,11 +102,11 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     village = Village(2)
     village.subscribe(0, "some/other", Reader())
     village.run(3)
-    scribe, now = village.peers[0].scribe, village.peers[0].host.now()
-    host = scribe.host
+    topics, now = village.peers[0].topics, village.peers[0].host.now()
+    host = topics.host
     lease = OrphanedLease(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
-    scribe.open_trees.left_behind[TOPIC] = {bytes(16): lease}
-    scribe.schedule.note_round(now - 40)
+    topics.open_trees.left_behind[TOPIC] = {bytes(16): lease}
+    topics.schedule.note_round(now - 40)
     village.act(0, timer(ReportDue()))
     assert lease.until == now + 30
 
@@ -211,7 +211,7 @@ def test_after_a_pause_what_is_missing_is_waited_for_as_long_as_if_it_began_to_b
     tree, host = village.tree(reading, NAME), village.world.machines[reading].host
     assert tree is not None
     assert host is not None
-    village.act(reading, lambda peer: peer.scribe.terms.recall(tree, past, 2, 0))
+    village.act(reading, lambda peer: peer.topics.terms.recall(tree, past, 2, 0))
     village.run(3)
     host.pause()
     village.run(pause_s)
@@ -237,6 +237,6 @@ def test_a_pause_makes_no_hole_void() -> None:
     edge.take(down(Term(1 << 16, bytes(16)), 0, block(PAUL, 2)))
     assert list(edge.holes) == [PAUL]
     edge.holes[PAUL] -= 40
-    peer.scribe.schedule.paused_from -= 40
+    peer.topics.schedule.paused_from -= 40
     village.act(0, timer(ReportDue()))
     assert edge.holes == {PAUL: peer.host.now()}

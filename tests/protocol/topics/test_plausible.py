@@ -133,7 +133,7 @@ def test_a_message_with_a_term_or_version_beyond_the_bound_is_ignored(kind: type
         assert not host.sent
         peer.message(BOB, Routed(TOPIC, BOB, number, 1, encode_message(message)))
         assert ignored(host), message
-    assert not peer.scribe.known.terms
+    assert not peer.topics.known.terms
 
 
 @pytest.mark.parametrize("report", [*poisoned(ChildReport), *poisoned(ParentReport)])
@@ -201,7 +201,7 @@ def test_a_topic_outlives_a_member_that_names_the_highest_term_it_can(beyond: bo
     village.run(4)
     village.publish(writer, publisher, b"after")
     village.run(3)
-    assert (village.peers[village.root(NAME)].scribe.trees[TOPIC].term.counter > term.counter) is not beyond
+    assert (village.peers[village.root(NAME)].topics.trees[TOPIC].term.counter > term.counter) is not beyond
     if village.root(NAME) not in (0, writer):
         village.kill(village.root(NAME))
         village.run(8)

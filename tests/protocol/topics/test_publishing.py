@@ -40,7 +40,7 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
     village.act(writer, lambda peer: peer.change(NAME, {"slow": "cut"}, told.append))
     village.run(1)
     assert told == [described(NAME)]
-    publishing = village.peers[writer].scribe.publishing
+    publishing = village.peers[writer].topics.publishing
     assert not publishing.finder.roots, "nobody watches over a root's address where there are no publishers"
     publisher = village.publisher(writer, NAME)
     village.run(1)
@@ -53,7 +53,7 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
 
 def test_a_publisher_that_is_held_back_may_use_all_of_its_links_credit_for_what_it_sends_again() -> None:
     village, root, writer = a_village()
-    publishing, contact = village.peers[writer].scribe.publishing, village.world.machines[root].contact
+    publishing, contact = village.peers[writer].topics.publishing, village.world.machines[root].contact
     village.publisher(writer, NAME)
     village.run(1)
     window = village.world.window_bytes
@@ -103,7 +103,7 @@ def test_publishers_in_the_roots_own_process_are_held_back_like_others() -> None
     village.act(other, lambda p: p.drained(subscription))
     village.run(5)
     assert publisher.sent == publisher.admitted == publisher.stable == publisher.next
-    assert not peer.scribe.flow_control.taken
+    assert not peer.topics.flow_control.taken
 
 
 def test_a_topic_that_waits_holds_up_no_publisher_of_another_one_on_the_same_link() -> None:
@@ -119,7 +119,7 @@ def test_a_topic_that_waits_holds_up_no_publisher_of_another_one_on_the_same_lin
     for _ in range(30):
         village.publish(other, waits, b"x" * 1000)
     village.run(1)
-    assert village.peers[root].scribe.flow_control.waiting == [TOPIC]
+    assert village.peers[root].topics.flow_control.waiting == [TOPIC]
     assert waits.held_back
     village.publish(other, free, b"event")
     village.run(1)
@@ -138,10 +138,10 @@ def test_roots_and_peers_forget_closed_publishers() -> None:
     village, root, writer = a_village()
     for peer in (root, writer):
         publishers = [closed(village, peer) for _ in range(5)]
-        assert village.peers[peer].scribe.publishing.publishers
+        assert village.peers[peer].topics.publishing.publishers
         village.run(5)
         assert all(publisher.stable == 1 for publisher in publishers)
-        publishing = village.peers[peer].scribe.publishing
+        publishing = village.peers[peer].topics.publishing
         assert len(publishing.publishers[TOPIC]) == 1  # the last one stays, in case that the root ends soon
         village.run(village.config.topics.lease_s)
         finder = publishing.finder
@@ -192,13 +192,13 @@ def test_a_closed_publisher_goes_though_its_events_were_discarded_before_they_we
     village.run(3)
     publisher = closed(village, writer)
     village.run(5)
-    assert village.peers[writer].scribe.publishing.publishers
+    assert village.peers[writer].topics.publishing.publishers
     village.run(10)
     assert publisher.dropped.ranges() == [(0, 1)]
-    assert village.peers[writer].scribe.publishing.publishers, "in case that the root ends soon"
+    assert village.peers[writer].topics.publishing.publishers, "in case that the root ends soon"
     village.run(village.config.topics.lease_s)
-    finder = village.peers[writer].scribe.publishing.finder
-    assert not village.peers[writer].scribe.publishing.publishers
+    finder = village.peers[writer].topics.publishing.finder
+    assert not village.peers[writer].topics.publishing.publishers
     assert (finder.dropped, finder.untold) == ({}, {})
 
 
@@ -207,7 +207,7 @@ def test_a_root_learns_how_far_a_term_went_whose_events_were_dropped_after_it_wa
     """So does a publisher's peer that becomes root itself, and asked nobody for the root."""
     village, root, writer = a_village()
     writer = root if here else writer
-    publishing = village.peers[writer].scribe.publishing
+    publishing = village.peers[writer].topics.publishing
     publisher = village.publisher(writer, NAME)
     village.run(2)
     tree = village.tree(root, NAME)
@@ -229,7 +229,7 @@ def test_a_root_learns_how_far_a_term_went_from_whoever_may_publish_no_more_and_
     village.run(2)
     village.publish(writer, publisher, b"event")
     village.run(2)
-    publishing, term = village.peers[writer].scribe.publishing, publisher.term
+    publishing, term = village.peers[writer].topics.publishing, publisher.term
     assert (publisher.admitted, publisher.stable) == (1, 0)
     village.act(writer, lambda _: publishing._fail(publisher, AccessDenied("taken off")))
     assert isinstance(publisher.listener.error, AccessDenied)

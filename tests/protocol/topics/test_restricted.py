@@ -126,7 +126,7 @@ def test_who_asked_before_the_list_excluded_it_is_given_nothing_that_comes_later
     asker, friend = (village.world.machines[number] for number in (other, ({*range(6)} - {root, other}).pop()))
     assert tree is not None
     assert friend.host is not None
-    village.act(root, lambda peer: peer.scribe.terms.recall(tree, past, 1))
+    village.act(root, lambda peer: peer.topics.terms.recall(tree, past, 1))
     village.peers[root].recovery.askers[TOPIC, past] = {asker.contact: RangeSet([(0, 1)])}
     friend.host.carry(
         village.world.machines[root].contact, Bundle(Envelope(TOPIC, REPAIR, past, 0), (block(PAUL, 0, b"secret"),))
@@ -139,18 +139,18 @@ def test_who_asked_before_the_list_excluded_it_is_given_nothing_that_comes_later
 def test_only_those_on_the_list_are_told_who_is_in_the_tree_and_what_becomes_of_a_bundle() -> None:
     village, root, other = a_village()
     friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
-    numbers = {peer: village.act(peer, lambda p: p.scribe.inspection.survey(NAME, 5.0)) for peer in (other, friend)}
+    numbers = {peer: village.act(peer, lambda p: p.topics.inspection.survey(NAME, 5.0)) for peer in (other, friend)}
     village.run(1)
-    told = {peer: village.peers[peer].scribe.inspection.surveys[number] for peer, number in numbers.items()}
+    told = {peer: village.peers[peer].topics.inspection.surveys[number] for peer, number in numbers.items()}
     ids = {peer: village.world.machines[peer].node_id for peer in (root, friend)}
     [(node, branch)] = told[other].items()
     assert (node, branch.root, branch.children, branch.leases) == (ids[root], True, [], ())
     assert told[friend].keys() == {*ids.values()}
-    publisher = next(number for number in village.alive() if village.peers[number].scribe.publishing.publishers)
-    [writer] = village.peers[publisher].scribe.publishing.publishers[TOPIC].values()
+    publisher = next(number for number in village.alive() if village.peers[number].topics.publishing.publishers)
+    [writer] = village.peers[publisher].topics.publishing.publishers[TOPIC].values()
     village.publish(publisher, writer, b"another secret")
     village.run(1)
-    hops = {peer: village.peers[peer].scribe.tracing.hops[number] for peer, number in numbers.items()}
+    hops = {peer: village.peers[peer].topics.tracing.hops[number] for peer, number in numbers.items()}
     assert not hops[other]
     assert len(hops[friend]) == 2
 
@@ -159,13 +159,13 @@ def test_a_question_that_comes_straight_to_a_peer_below_the_root_is_not_answered
     village, _, other = a_village()
     friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
     asker, theirs = village.world.machines[other].contact, FRIEND.warrant(village.world.machines[friend].node_id, TOPIC)
-    village.peers[other].scribe.inspection.surveys[7] = {}
+    village.peers[other].topics.inspection.surveys[7] = {}
     for warrants in ((), (theirs,)):  # a warrant is bound to the peer that shows it
         question = Survey(TOPIC, asker, 7, down=True, trace_s=5.0, warrants=warrants)
         village.act(friend, lambda peer, question=question: peer.message(asker, question))
     village.run(1)
-    assert not village.peers[other].scribe.inspection.surveys[7]
-    assert not village.peers[friend].scribe.tracing.marks
+    assert not village.peers[other].topics.inspection.surveys[7]
+    assert not village.peers[friend].topics.tracing.marks
 
 
 def test_only_those_on_the_list_are_told_who_holds_up_an_event() -> None:
@@ -175,7 +175,7 @@ def test_only_those_on_the_list_are_told_who_holds_up_an_event() -> None:
     assert tree is not None
     contacts = [village.world.machines[number].contact for number in range(6)]
     for asker, at, named in ((other, root, []), (other, friend, []), (friend, root, [contacts[friend]])):
-        walk = village.peers[asker].scribe.inspection.walks[7] = Walk(contacts[at])
+        walk = village.peers[asker].topics.inspection.walks[7] = Walk(contacts[at])
         warrants = (FRIEND.warrant(contacts[friend].node_id, TOPIC),)
         question = Laggards(TOPIC, tree.term, 9, contacts[asker], 7, warrants=warrants)
         village.act(at, lambda peer, question=question: peer.message(question.asker, question))
@@ -193,7 +193,7 @@ def test_only_who_may_subscribe_is_told_where_there_is_room_in_the_tree() -> Non
     theirs = FRIEND.warrant(contacts[friend].node_id, TOPIC)
     told: list[bytes] = []
     for asker, warrant in ((other, None), (other, theirs), (friend, theirs)):  # a warrant is bound to its peer
-        search = village.peers[asker].scribe.climbing.searches[TOPIC] = Search()
+        search = village.peers[asker].topics.climbing.searches[TOPIC] = Search()
         query = PlaceQuery(TOPIC, contacts[asker], warrant)
         village.act(root, lambda peer, query=query: peer.message(query.asker, query))
         village.run(1)
@@ -215,13 +215,13 @@ def test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more
     village, root, _ = a_village()
     friend = next(number for number in village.alive() if (tree := village.tree(number, NAME)) and tree.subscriptions)
     peer = village.peers[friend]
-    peer.scribe.rights.learned = lambda tree, *, first: None  # type: ignore[method-assign]
+    peer.topics.rights.learned = lambda tree, *, first: None  # type: ignore[method-assign]
     answers = list[object]()
     wanted = {"subscribers": [OWNER.principal]}
     village.act(0, lambda peer: peer.change(NAME, wanted, answers.append, OWNER.own))
     village.run(4)
-    number = next(each for each in village.alive() if village.peers[each].scribe.publishing.publishers)
-    [publisher] = village.peers[number].scribe.publishing.publishers[TOPIC].values()
+    number = next(each for each in village.alive() if village.peers[each].topics.publishing.publishers)
+    [publisher] = village.peers[number].topics.publishing.publishers[TOPIC].values()
     village.publish(number, publisher, b"another secret")
     village.run(2)
     tree = village.tree(root, NAME)
@@ -230,5 +230,5 @@ def test_a_child_that_stays_although_it_was_taken_off_the_list_gets_nothing_more
     assert tree.leases.children[peer.host.me].barred
     assert village.marks["fetch_denied"] > 0, "it asks for what it misses"
     assert publisher.stable == 2, "and is told that it does not get that"
-    village.run(peer.scribe.config.lease_s + 10)
+    village.run(peer.topics.config.lease_s + 10)
     assert peer.host.me not in tree.leases.children

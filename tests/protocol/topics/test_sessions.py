@@ -460,17 +460,17 @@ def test_peers_take_nothing_from_a_source_that_goes_on_although_it_was_taken_off
     readers = {number: Reader() for number in range(8) if number != cheat}
     for number, reader in readers.items():
         village.subscribe(number, NAME, reader)
-    village.peers[cheat].scribe.publishing._go_by_list = lambda publishers: None  # type: ignore[method-assign]
+    village.peers[cheat].topics.publishing._go_by_list = lambda publishers: None  # type: ignore[method-assign]
     publisher = writer(village, cheat, FRIEND)
     village.run(2)
     village.publish(cheat, publisher, b"before")
     changed(village, 1, publishers=[STRANGER.principal])
-    village.run(village.peers[0].scribe.config.lease_s + 3)
+    village.run(village.peers[0].topics.config.lease_s + 3)
     for _ in range(4):
         if publisher.listener.error is None:
             village.publish(cheat, publisher, b"after")
         village.run(5)
-    village.run(village.peers[0].scribe.config.lease_s + 5)
+    village.run(village.peers[0].topics.config.lease_s + 5)
     for reader in readers.values():
         assert reader.payloads == [b"before"]
     assert village.marks["stream_denied"]
@@ -487,14 +487,14 @@ def test_peers_take_nothing_from_a_source_that_heeds_neither_the_list_nor_their_
     readers = {number: Reader() for number in range(8) if number != cheat}
     for number, reader in readers.items():
         village.subscribe(number, NAME, reader)
-    publishing = village.peers[cheat].scribe.publishing
+    publishing = village.peers[cheat].topics.publishing
     publishing._denied = lambda publisher: None  # type: ignore[method-assign]
     publishing._refused = lambda descriptor: None  # type: ignore[method-assign]
     publisher = writer(village, cheat, FRIEND)
     village.run(2)
     village.publish(cheat, publisher, b"before")
     changed(village, 1, publishers=[STRANGER.principal])
-    village.run(village.peers[0].scribe.config.lease_s + 3)
+    village.run(village.peers[0].topics.config.lease_s + 3)
     village.publish(cheat, publisher, b"after")
     village.run(5)
     assert (publisher.sent, publisher.admitted) == (2, 1)

@@ -255,14 +255,14 @@ def test_a_source_that_knows_of_no_other_is_told_that_it_is_one_too_many() -> No
     (late,) = publishers(village, third)
     village.publish(third, late, b"late")
     village.run(5)
-    assert TOPIC in village.peers[third].scribe.publishing.own_streams.crowded
+    assert TOPIC in village.peers[third].topics.publishing.own_streams.crowded
     assert not reader.payloads
     village.act(first, lambda peer: peer.close_publisher(opened[0]))
     village.run(10)
     assert reader.payloads == [b"late"]
     assert not reader.losses
     assert late.stable == 1
-    assert TOPIC not in village.peers[third].scribe.publishing.own_streams.crowded
+    assert TOPIC not in village.peers[third].topics.publishing.own_streams.crowded
 
 
 def a_listed_village(count: int, *readers: int, entries: tuple[str, ...], **world: Any) -> tuple[Village, list[Reader]]:
@@ -329,7 +329,7 @@ def test_a_source_that_the_list_does_not_name_is_refused_at_its_publisher(who: C
 def test_neighbours_take_nothing_from_a_source_that_does_not_look_at_the_list_itself(place: str) -> None:
     village, readers = a_listed_village(8, *range(8), entries=(MAY_PUBLISH,), config=NARROW)
     cheat = village.root("news") if place == "root" else a_leaf(village)
-    village.peers[cheat].scribe.publishing._denied = lambda publisher: None  # type: ignore[method-assign]
+    village.peers[cheat].topics.publishing._denied = lambda publisher: None  # type: ignore[method-assign]
     publisher, _ = open_publisher(village, cheat, STRANGER)
     for _ in range(5):
         village.publish(cheat, publisher, b"forged")
@@ -353,7 +353,7 @@ def test_a_stream_is_over_where_a_list_that_forbids_it_comes_to_be_known_later()
     village.run(2)
     owned = listing(MAY_PUBLISH)(Descriptor("news", BY_SOURCE, version=1))
     for number in village.alive():
-        village.act(number, lambda peer: peer.scribe.known.learn(owned))
+        village.act(number, lambda peer: peer.topics.known.learn(owned))
     village.run(3)
     village.publish(source, publisher, b"after")
     village.run(10)
@@ -421,7 +421,7 @@ def test_an_old_join_of_a_source_that_subscribes_by_now_costs_nothing() -> None:
     parent = next(number for number in range(8) if village.world.machines[number].node_id == above)
     tree = village.tree(parent, "news")
     assert tree is not None
-    village.act(parent, lambda peer: peer.scribe.joins.adopt(Join(TOPIC, me, sends_only=True)))
+    village.act(parent, lambda peer: peer.topics.joins.adopt(Join(TOPIC, me, sends_only=True)))
     assert me.node_id in tree.leases.orphaned, "its lease goes on"
     village.publish(source, publisher, b"an event")
     village.run(0.005)
@@ -621,7 +621,7 @@ def test_children_of_a_root_that_learns_that_sources_number_the_events_are_its_c
     village.run(3)
     root = next(number for number in range(6) if rooted(village, number))
     known = Descriptor("news", BY_SOURCE, version=1)
-    village.act(root, lambda peer: peer.scribe.known.learn(known))
+    village.act(root, lambda peer: peer.topics.known.learn(known))
     village.run(10)
     for number, publisher in zip((1, 4), sources, strict=True):
         village.publish(number, publisher, b"by %d" % number)

@@ -175,7 +175,7 @@ def test_naming_a_newcomer_ends_no_lease_that_it_has_since_reported_elsewhere(sp
         reports += [(child, ChildReport(tree.term, 0, tree.term)), *reports]
     for peer, report in reports:
         village.act(root, lambda it, by=contacts[peer], says=report: it.scribe.changed(by, TOPIC, encode(says)))
-    village.act(root, lambda it: it.scribe.children.remove(tree, contacts[child].node_id, "lost", lease=True))
+    village.act(root, lambda it: it.topics.children.remove(tree, contacts[child].node_id, "lost", lease=True))
     assert list(tree.leases.orphaned) == ([contacts[child].node_id] if spoke_since else [])
 
 
@@ -190,7 +190,7 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     contacts = {peer: village.world.machines[peer].contact for peer in (forwarder, child)}
     left = Leave(TOPIC, moved=True, leases=(contacts[child].node_id,))
     village.act(root, lambda peer: peer.message(contacts[forwarder], left))
-    village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
+    village.act(root, lambda peer: peer.topics.children.enter(tree, contacts[child], 5))
     assert [list(lease.awaited) for lease in tree.leases.orphaned.values()] == [[contacts[child].node_id]]
     report = ChildReport(tree.term, 2, tree.term)
     village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
@@ -208,8 +208,8 @@ def test_a_transfer_from_before_another_term_is_ignored(another_term: bool) -> N
     tree = village.tree(peer, NAME)
     assert tree is not None
     if another_term:
-        village.act(peer, lambda p: p.scribe.terms.heard_of(tree, Term(4, bytes(16))))
-    village.act(peer, lambda p: p.scribe.root_terms.become(tree, "took_over", p.scribe.root_terms.next_term(tree)))
+        village.act(peer, lambda p: p.topics.terms.heard_of(tree, Term(4, bytes(16))))
+    village.act(peer, lambda p: p.topics.root_terms.become(tree, "took_over", p.topics.root_terms.next_term(tree)))
     assert tree.root is not None
     assert tree.root.frontiers == ({} if another_term else {bytes(16): 7})
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_term
@@ -229,7 +229,7 @@ def test_a_new_subscription_to_a_transferred_topic_is_owed_no_earlier_events() -
     assert tree is not None
     assert tree.root is not None
     assert tree.root.term > term
-    village.act(root, lambda peer: peer.scribe.terms.recall(tree, term, 8))  # a peer of that time says so
+    village.act(root, lambda peer: peer.topics.terms.recall(tree, term, 8))  # a peer of that time says so
     village.run(90)
     assert reader.gone == []
 
@@ -242,7 +242,7 @@ def test_a_peer_that_was_handed_a_topic_knows_how_far_it_had_gone_though_another
     village.act(peer, lambda p: p.message(contact, TransferLeadership(described(NAME), term, 8, 8)))
     tree = village.tree(peer, NAME)
     assert tree is not None
-    village.act(peer, lambda p: p.scribe.terms.enter(tree, Term(4, bytes(16)), 0))
+    village.act(peer, lambda p: p.topics.terms.enter(tree, Term(4, bytes(16)), 0))
     assert tree.flow.past[term].end == 8
 
 
@@ -275,7 +275,7 @@ def test_a_parents_report_that_overtakes_its_answer_to_the_join_counts() -> None
     assert tree is not None
     tree.parent_has(0)
     answer = Accepted(TOPIC, tree.term, 0, (contact.node_id,), ())
-    village.act(child, lambda peer: peer.scribe.membership.accepted(contact, answer))
+    village.act(child, lambda peer: peer.topics.membership.accepted(contact, answer))
     assert tree.parent_frontier == 3
 
 
@@ -292,14 +292,14 @@ def test_a_former_parent_that_answers_late_keeps_the_lease_there() -> None:
     assert tree.parent is not None
     contacts = [machine.contact for machine in village.world.machines]
     for known, leases in ((True, [contacts[child].node_id]), (False, [])):
-        joining = village.peers[child].scribe.membership
+        joining = village.peers[child].topics.membership
         joining.former.pop(TOPIC, None)
         if known:
             joining.note_former(TOPIC, contacts[former].node_id)
             joining.note_former(TOPIC, contacts[root].node_id)
-        village.act(former, lambda peer: peer.scribe.children.enter(there, contacts[child], 0))
+        village.act(former, lambda peer: peer.topics.children.enter(there, contacts[child], 0))
         answer = Accepted(TOPIC, tree.term, 0, (contacts[former].node_id,), ())
-        village.act(child, lambda peer, a=answer: peer.scribe.membership.accepted(contacts[former], a))
+        village.act(child, lambda peer, a=answer: peer.topics.membership.accepted(contacts[former], a))
         village.run(1)
         assert list(there.leases.orphaned) == leases
         there.leases.orphaned.clear()
@@ -311,7 +311,7 @@ def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -
     for peer in range(3):
         village.subscribe(peer, NAME, Reader())
     village.run(5)
-    joining = village.peers[child].scribe.membership
+    joining = village.peers[child].topics.membership
     parents = [bytes([number]) * 16 for number in range(FORMER_MAX + 1)]
     village.act(child, lambda _: [joining.note_former(TOPIC, node) for node in parents])
     assert list(joining.former[TOPIC]) == parents[1:]
@@ -340,11 +340,11 @@ def test_a_root_that_is_about_to_seal_is_due_although_nothing_new_waits_yet() ->
     village.peers[root].host.charged[sender.node_id] = repeat.size
 
     def repeat_sweep_and_publish(peer: Peer) -> None:
-        peer.scribe.intake.up(sender, repeat)
-        peer.scribe.housekeeping.housekeep()
+        peer.topics.intake.up(sender, repeat)
+        peer.topics.housekeeping.housekeep()
         publisher.offer([b"b"])
-        tree = peer.scribe.trees[TOPIC]
-        assert TOPIC in peer.scribe.schedule.due or not tree.is_due
+        tree = peer.topics.trees[TOPIC]
+        assert TOPIC in peer.topics.schedule.due or not tree.is_due
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)
@@ -361,7 +361,7 @@ def test_a_subscription_begins_now_even_if_its_peer_joins_for_a_child_that_lags_
     tree, reader = village.tree(root, NAME), Reader()
     assert tree is not None
     join = Join(TOPIC, village.world.machines[below].contact, Have(tree.term, 5), b"", described(NAME))
-    village.act(peer, lambda p: p.scribe.joins.adopt(join))
+    village.act(peer, lambda p: p.topics.joins.adopt(join))
     village.subscribe(peer, NAME, reader)
     village.run(3)
     village.publish(root, publisher, b"after")
@@ -402,7 +402,7 @@ class Busy:
         """All that was published comes to every reader, once and in order, and is stable."""
         for peer, reader in self.readers.items():
             reader.room_bytes = 1 << 20
-            for subscription in self.village.peers[peer].scribe.subscribing.all():
+            for subscription in self.village.peers[peer].topics.subscribing.all():
                 self.village.act(peer, lambda p, s=subscription: p.drained(s))
         self.village.run(45)
         assert self.publisher.stable == self.publisher.next
@@ -457,7 +457,7 @@ def test_events_that_only_the_old_root_had_are_sent_again_after_a_transfer() -> 
         busy.village.run(0.05)
     assert busy.publisher.admitted == busy.publisher.next > busy.publisher.stable
     assert [len(r.payloads) < busy.publisher.next for p, r in busy.readers.items() if p not in machines] == [True] * 6
-    busy.village.act(busy.old, lambda peer: peer.scribe.leadership_transfer.resign(peer.scribe.trees[TOPIC]))
+    busy.village.act(busy.old, lambda peer: peer.topics.leadership_transfer.resign(peer.topics.trees[TOPIC]))
     busy.village.kill(busy.old)
     del busy.readers[busy.old]
     busy.settle()
@@ -569,7 +569,7 @@ def test_a_child_in_two_terms_keeps_its_lease_in_the_one_it_does_not_follow(anot
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     accepted = Accepted(TOPIC, term, 0, [], [])
     village.act(child, lambda peer: peer.message(village.world.machines[stranger].contact, accepted))
-    number = village.peers[child].scribe.membership.moves.of(TOPIC)
+    number = village.peers[child].topics.membership.moves.of(TOPIC)
     word = Leave(TOPIC, moved=another_term, number=number, declined=not another_term)
     assert [message for message in sent if isinstance(message, Leave)] == [word]
 
@@ -584,8 +584,8 @@ def test_a_subscriber_learns_what_it_missed_in_an_old_term_that_is_discarded() -
     assert tree is not None
     first = tree.term
     for counter in range(first.counter + 1, first.counter + 2 + TERMS_KEPT_MAX):
-        village.act(peer, lambda p, c=counter: p.scribe.terms.enter(tree, Term(c, bytes(16)), 0))
-    village.act(peer, lambda p: p.scribe.terms.recall(tree, Term(first.counter, b"\xff" * 16), 5))
+        village.act(peer, lambda p, c=counter: p.topics.terms.enter(tree, Term(c, bytes(16)), 0))
+    village.act(peer, lambda p: p.topics.terms.recall(tree, Term(first.counter, b"\xff" * 16), 5))
     village.run(3)
     assert len(tree.flow.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
@@ -601,7 +601,7 @@ def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_
     village.kill(lost, silently=True)  # as if it had just joined
     for child in (lost, other):  # the other wants nothing, and says so
         join = Join(TOPIC, village.world.machines[child].contact, Have(NO_TERM, 0), b"", described(NAME))
-        village.act(forwarder, lambda peer, j=join: peer.scribe.joins.adopt(j))
+        village.act(forwarder, lambda peer, j=join: peer.topics.joins.adopt(j))
         village.run(8)
         assert village.tree(forwarder, NAME) is None
         above = village.tree(root, NAME)
@@ -627,7 +627,7 @@ def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
     village.act(root, lambda peer: peer.scribe.lost(contact))
     assert not tree.leases.children
     again = [
-        village.act(root, lambda peer: peer.scribe.children.enter(tree, contact, 7).acknowledged) for _ in range(2)
+        village.act(root, lambda peer: peer.topics.children.enter(tree, contact, 7).acknowledged) for _ in range(2)
     ]
     assert again == [3, 3]
 
@@ -655,7 +655,7 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     tree, contact = village.tree(above, NAME), village.world.machines[newcomer].contact
     assert tree is not None
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
-    village.act(above, lambda peer: peer.scribe.joins.adopt(join))
+    village.act(above, lambda peer: peer.topics.joins.adopt(join))
     assert child_report(tree, b"", village.world.now).newcomers == (), "what it has itself may be more than they have"
     report = ChildReport(tree.term, 2, tree.term)
     village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
@@ -740,9 +740,9 @@ def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     old_root, named = village.world.machines[before].contact, (b"n" * 16, village.world.machines[between].node_id)
     last_words = TransferLeadership(described(NAME), Term(3, old_root.node_id), 1, 1, leases=named)
-    village.act(before, lambda peer: peer.scribe.leadership_transfer.tell(between_contact, last_words))
+    village.act(before, lambda peer: peer.topics.leadership_transfer.tell(between_contact, last_words))
     village.run(0.1)
-    village.act(between, lambda peer: peer.scribe.leadership_transfer.pass_on())
+    village.act(between, lambda peer: peer.topics.leadership_transfer.pass_on())
     village.run(0.1)
     told, passed_on, told_again = [message for message in sent if isinstance(message, TransferLeadership)]
     assert (told.leases, passed_on.leases, told_again.leases) == (named[:1], (), named)
@@ -820,11 +820,11 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     tree, node = village.tree(root, NAME), village.world.machines[gone].node_id
     assert tree is not None
     assert tree.root is not None
-    root_terms, now = village.peers[root].scribe.root_terms, village.peers[root].host.now()
+    root_terms, now = village.peers[root].topics.root_terms, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: 0}, now - 1, now + 10
     root_terms.hold(tree, now)
     tree.root.heard_from([Move(node, 0)])
-    assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
+    assert tree.root.held_until >= now + village.peers[root].topics.config.lease_s
 
 
 @pytest.mark.parametrize("reaches_all", [True, False])
@@ -839,7 +839,7 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
         village.run(9)
     tree = village.tree(root, NAME)
     assert tree is not None
-    village.act(root, lambda peer: peer.scribe.root_terms.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
     village.publish(root, publisher, b"event")
     village.run(1)
     assert publisher.stable == (1 if reaches_all else 0)
@@ -856,8 +856,8 @@ def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:
     assert tree is not None
     assert tree.root is not None
     later = Term(tree.term.counter + 1, bytes(16))
-    village.act(by_distance(village)[3], lambda peer: peer.scribe.known.enter(TOPIC, later))
-    village.act(root, lambda peer: peer.scribe.root_terms.hold(tree, peer.host.now()))
+    village.act(by_distance(village)[3], lambda peer: peer.topics.known.enter(TOPIC, later))
+    village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
     village.run(2)
     assert tree.root.term > later
 
@@ -872,10 +872,10 @@ def test_a_restarted_forwarder_reports_for_no_peer_that_was_below_it() -> None:
     assert tree is not None
     assert there is not None
     contacts = [machine.contact for machine in village.world.machines]
-    village.act(forwarder, lambda peer: peer.scribe.children.enter(there, contacts[below], 0))
+    village.act(forwarder, lambda peer: peer.topics.children.enter(there, contacts[below], 0))
     village.run(2)
     anew = Join(TOPIC, contacts[forwarder], None, b"", described(NAME))
-    village.act(root, lambda peer: peer.scribe.joins.adopt(anew))
+    village.act(root, lambda peer: peer.topics.joins.adopt(anew))
     village.run(1)
     assert [list(lease.awaited) for lease in tree.leases.orphaned.values()] == [[UNKNOWN_PEER]]
 
@@ -896,14 +896,14 @@ def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no
     assert tree is not None
 
     def crowd(peer: Peer) -> Child:
-        child = peer.scribe.children.enter(tree, contacts[below], 0)
+        child = peer.topics.children.enter(tree, contacts[below], 0)
         child.note_report(ChildReport(tree.term, 0, tree.term, frontier=20))
         lease = Child(peer.host, contacts[gone], 0, tree.term, 0)
         tree.open_leases().orphan(lease, peer.host.now() + 30, (contacts[gone].node_id,))
         reader.room_bytes = 1 << 20
         peer.drained(subscription)
         peer.table.budget.limit_bytes = 50_000
-        peer.scribe.flow_control.cut()
+        peer.topics.flow_control.cut()
         return child
 
     child = village.act(forwarder, crowd)
@@ -919,7 +919,7 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     root, child = by_distance(village)
     village.subscribe(child, NAME, Reader())
     village.run(5)
-    tree, reports = village.tree(root, NAME), village.peers[root].scribe.schedule
+    tree, reports = village.tree(root, NAME), village.peers[root].topics.schedule
     assert tree is not None
     node = village.world.machines[child].node_id
     entry = tree.leases.children[node]
@@ -927,7 +927,7 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     tree.open_leases().orphan(entry, village.peers[root].host.now() + 30, [node])
     assert TOPIC not in reports.dirty
     entry.spoken = SINCE
-    village.act(root, lambda peer: peer.scribe.children.heard_from(tree, entry))
+    village.act(root, lambda peer: peer.topics.children.heard_from(tree, entry))
     assert not tree.leases.orphaned
     assert TOPIC in reports.dirty
 

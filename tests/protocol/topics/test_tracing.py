@@ -32,9 +32,9 @@ DEEP = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))
 
 def ask(village: Village, number: int, name: str = NAME, seconds: float = 10.0) -> Collection[tuple[Contact, Hop]]:
     """Ask for a trace; what peers tell gathers in what this returns."""
-    asked = village.act(number, lambda peer: peer.scribe.inspection.survey(name, seconds))
+    asked = village.act(number, lambda peer: peer.topics.inspection.survey(name, seconds))
     village.run(1)
-    return village.peers[number].scribe.tracing.hops[asked].values()
+    return village.peers[number].topics.tracing.hops[asked].values()
 
 
 def a_tree() -> Village:
@@ -46,7 +46,7 @@ def a_tree() -> Village:
 
 
 def no_marks(village: Village) -> bool:
-    return not any(village.peers[number].scribe.tracing.marks for number in village.alive())
+    return not any(village.peers[number].topics.tracing.marks for number in village.alive())
 
 
 def test_every_peer_of_the_tree_tells_of_the_next_bundle_and_of_no_other() -> None:
@@ -85,7 +85,7 @@ def test_several_ask_at_once_and_each_is_told() -> None:
 
 def test_a_peer_that_becomes_root_meanwhile_marks_its_first_bundle() -> None:
     village = a_tree()
-    topic = village.peers[0].scribe.known.describe(NAME).topic
+    topic = village.peers[0].topics.known.describe(NAME).topic
     told, root = ask(village, 0), village.root(NAME)
     newcomer = village.add(topic).number  # nobody is closer to the topic
     village.run(5)
@@ -211,7 +211,7 @@ def test_marks_are_few_and_what_is_no_mark_says_nothing() -> None:
 def test_where_a_bundle_is_dropped_the_reason_is_told() -> None:
     village = Village(2)
     here, there = (machine.contact for machine in village.world.machines)
-    told = village.peers[0].scribe.tracing.hops.setdefault(7, {}).values()
+    told = village.peers[0].topics.tracing.hops.setdefault(7, {}).values()
     bundle = Bundle(Envelope(WEATHER, DOWN, FIRST, 0, tags=tag(Follower(here, 7))), (block(PAUL, 0),))
     village.act(0, lambda peer: peer.host.carry(there, bundle))
     village.run(1)

@@ -189,9 +189,9 @@ def test_peers_that_wait_for_one_that_leaves_ask_again() -> None:
     join = Join(descriptor.topic, village.world.machines[child].contact, None, descriptor.digest, descriptor)
 
     def take_in_and_leave(peer: Peer) -> None:
-        peer.scribe.joins.adopt(join)
-        assert list(peer.scribe.trees[descriptor.topic].waiting) == [join.child.node_id]
-        peer.scribe.leaving.begin()
+        peer.topics.joins.adopt(join)
+        assert list(peer.topics.trees[descriptor.topic].waiting) == [join.child.node_id]
+        peer.topics.leaving.begin()
         peer.overlay.leave()
 
     village.kill(closest(village), silently=True)  # who would answer its own Join
@@ -336,11 +336,11 @@ def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay(
     village.run(5)
     root = village.root(NAME)
     child, other = [peer for peer in readers if peer != root][:2]
-    joining = village.peers[child].scribe.membership
+    joining = village.peers[child].topics.membership
     joining.host = Losing(joining.host)
     contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
     assert tree is not None
-    village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
+    village.act(other, lambda peer: peer.topics.children.enter(tree, contact, 0))
     village.run(2)
     assert list(tree.leases.children) == [contact.node_id]
     village.run(10)
@@ -361,7 +361,7 @@ def test_a_peer_that_answers_a_join_late_keeps_no_lease_of_the_child_that_has_an
     child, other = [peer for peer in readers if peer != village.root(NAME)][:2]
     contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
     assert tree is not None
-    village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
+    village.act(other, lambda peer: peer.topics.children.enter(tree, contact, 0))
     village.run(0.5)
     assert not tree.leases.children
     publisher = village.publisher(0, NAME)
@@ -382,13 +382,13 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
     village.subscribe(child, NAME, Reader())
     village.run(5)
     join = Join(tree.topic, contact, None, tree.descriptor.digest)
-    scribe, streams = village.peers[root].scribe, village.peers[root].streams
+    topics, streams = village.peers[root].topics, village.peers[root].streams
     told = streams.told(contact.node_id)
-    village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
-    village.act(root, lambda _: scribe.joins.adopt(join))
+    village.act(root, lambda _: topics.children.left(contact, Leave(tree.topic)))
+    village.act(root, lambda _: topics.joins.adopt(join))
     assert tree.topic not in told, "so that it is told of nothing when this is taken back"
     assert contact.node_id in tree.leases.children
-    village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
+    village.act(root, lambda _: topics.children.left(contact, Leave(tree.topic)))
     assert contact.node_id not in tree.leases.children
     assert not tree.leases.orphaned
 
@@ -434,15 +434,15 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     village.run(5)
     tree, contact = village.tree(root, NAME), village.world.machines[forwarder].contact
     assert tree is not None
-    assert village.peers[root].scribe.children.links.is_leaf(contact.node_id, tree.topic)
+    assert village.peers[root].topics.children.links.is_leaf(contact.node_id, tree.topic)
     sent: list[str] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(type(message).__name__), encode(message))[1]
     join = Join(tree.topic, village.world.machines[below].contact, None, tree.descriptor.digest)
-    village.act(forwarder, lambda peer: peer.scribe.joins.adopt(join))
+    village.act(forwarder, lambda peer: peer.topics.joins.adopt(join))
     assert sent[:2] == ["Changes", "Accepted"]
     village.run(0.05)
-    assert not village.peers[root].scribe.children.links.is_leaf(contact.node_id, tree.topic)
+    assert not village.peers[root].topics.children.links.is_leaf(contact.node_id, tree.topic)
 
 
 def from_one_to(a: int, b: int) -> Cut:

@@ -66,7 +66,7 @@ def test_after_a_partition_the_roots_descriptor_holds_and_the_other_owner_learns
         assert f"{ALICE.principal[:8]} (its owner)" in str(error)
         assert published(village, peer, HER_FRIEND, b"admitted").admitted == 1
     assert [reader.payloads for reader in readers] == [[b"hers", *[b"admitted"] * 2], [b"his", *[b"admitted"] * 2]]
-    assert village.peers[there[1]].scribe.rivals[TOPIC].owner_key == ALICE.own(described(NAME)).owner_key
+    assert village.peers[there[1]].topics.rivals[TOPIC].owner_key == ALICE.own(described(NAME)).owner_key
     again = create(village, there[1], BOB, HIS_FRIEND)
     assert isinstance(again, QuillcastError)
     assert f"another owner or access list: {ALICE.principal[:8]}" in str(again)

@@ -114,12 +114,12 @@ class Village:
 
     def tree(self, number: int, name: str) -> Tree | None:
         peer = self.peers[number]
-        return peer.scribe.trees.get(peer.scribe.known.describe(name).topic)
+        return peer.topics.trees.get(peer.topics.known.describe(name).topic)
 
     def unaware(self, number: int, name: str) -> bool:
         """Did the peer never hear of the topic?"""
         peer = self.peers[number]
-        return peer.scribe.known.describe(name).topic not in peer.scribe.descriptors
+        return peer.topics.known.describe(name).topic not in peer.topics.descriptors
 
     def root(self, name: str) -> int:
         """The one live peer that is the topic's root."""

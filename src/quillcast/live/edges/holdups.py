@@ -17,15 +17,15 @@ class HoldUps:
         self._number: int | None = None
         self._walk: Walk | None = None
         if publisher.root is not None:
-            self._number = pump.call(peer.scribe.inspection.who_lags, publisher, last)
-            self._walk = peer.scribe.inspection.walks[self._number]
+            self._number = pump.call(peer.topics.inspection.who_lags, publisher, last)
+            self._walk = peer.topics.inspection.walks[self._number]
 
     def __enter__(self) -> "HoldUps":
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._number is not None:
-            self._peer.scribe.inspection.end_walk(self._number)
+            self._peer.topics.inspection.end_walk(self._number)
 
     @property
     def peers(self) -> list[str]:
@@ -57,7 +57,7 @@ class HoldUps:
         if self._publisher.held_back:
             waits = "a topic that waits for slow subscribers (slow = wait)"
             return f"its root {self._named(root)} has no room for more of {waits}"
-        if here and self._peer.scribe.flow_control.room_for(self._publisher.topic) <= 0:
+        if here and self._peer.topics.flow_control.room_for(self._publisher.topic) <= 0:
             cause = "the buffers of this peer, its root, are full"
         elif not here and self._peer.host.room(root) <= 0:
             cause = f"the link to its root {self._named(root)} has no room"

@@ -67,7 +67,7 @@ class Inspector:
             counters=counters(links.counters, peer.table),
             problems=(
                 *links.problems,
-                *map(self._contested, peer.scribe.rivals),
+                *map(self._contested, peer.topics.rivals),
                 *self._waiting(),
                 *silences(memberships),
             ),
@@ -85,15 +85,15 @@ class Inspector:
     def topics(self) -> tuple[TopicStatus, ...]:
         """All topics that this peer is root of, forwards, subscribes to or publishes to, or stores the settings of."""
         self._take_rates()
-        scribe = self._peer.scribe
-        created = [topic for topic, descriptor in scribe.descriptors.items() if descriptor.version > 0]
-        ids = dict.fromkeys([*scribe.trees, *scribe.publishing.publishers, *created])
+        topics = self._peer.topics
+        created = [topic for topic, descriptor in topics.descriptors.items() if descriptor.version > 0]
+        ids = dict.fromkeys([*topics.trees, *topics.publishing.publishers, *created])
         found = (topicstatus.topic_status(self._peer, topic, self._rates.get(topic, 0.0)) for topic in ids)
         return tuple(sorted(found, key=lambda topic: topic.name))
 
     async def tree(self, name: str, timeout_s: float) -> TreeStatus:
         """The live tree of a topic, as far as peers answered in time, and the progress of each subscription."""
-        inspection = self._peer.scribe.inspection
+        inspection = self._peer.topics.inspection
         number = self._pump.call(inspection.survey, name)
         branches = inspection.surveys[number]
         try:
@@ -112,9 +112,9 @@ class Inspector:
 
     async def trace(self, name: str, timeout_s: float, gather_s: float) -> TraceStatus:
         """The way of the next bundle of a topic, if one comes in time; peers then have `gather_s` to tell of it."""
-        scribe, pump = self._peer.scribe, self._pump
-        number = pump.call(scribe.inspection.survey, name, timeout_s)
-        branches, told = scribe.inspection.surveys[number], scribe.tracing.hops[number]
+        topics, pump = self._peer.topics, self._pump
+        number = pump.call(topics.inspection.survey, name, timeout_s)
+        branches, told = topics.inspection.surveys[number], topics.tracing.hops[number]
         try:
             async with asyncio.timeout(timeout_s):
                 await pump.until(lambda: bool(told) or tracestatus.is_traced(told.values(), branches))
@@ -123,12 +123,12 @@ class Inspector:
         except TimeoutError:
             pass  # the result shows who told of it
         finally:
-            scribe.inspection.end_survey(number)
+            topics.inspection.end_survey(number)
         return tracestatus.trace_status(name, told.values(), branches, self._addresses())
 
     def _contested(self, topic: bytes) -> str:
         """The line about a topic that two owners claim (docs/credentials.md)."""
-        known, other = self._peer.scribe.descriptors[topic], self._peer.scribe.rivals[topic]
+        known, other = self._peer.topics.descriptors[topic], self._peer.topics.rivals[topic]
         owners = " and ".join(principal(each.owner_key)[:8] for each in (known, other))
         return (
             f"two owners claim topic {known.name!r}, {owners}: the root's owner prevails; the other owner must choose "
@@ -137,11 +137,11 @@ class Inspector:
 
     def _waiting(self) -> Iterator[str]:
         """A line for each topic that has as many publishers, subscribers or streams of sources as it may have."""
-        scribe = self._peer.scribe
-        publishers = {topic: bound for topic in scribe.publishing.topics() if (bound := scribe.publishing.bound(topic))}
+        topics = self._peer.topics
+        publishers = {topic: bound for topic in topics.publishing.topics() if (bound := topics.publishing.bound(topic))}
         yield from (f"publishers here wait: {bound}" for bound in publishers.values())
-        yield from (f"subscribers here wait: {bound}" for bound in scribe.subscribing.bounds().values())
-        yield from filter(None, map(scribe.source_streams.bound, scribe.trees.values()))
+        yield from (f"subscribers here wait: {bound}" for bound in topics.subscribing.bounds().values())
+        yield from filter(None, map(topics.source_streams.bound, topics.trees.values()))
         yield from self._peer.scoping.hosting.obstacles()
 
     def _take_rates(self) -> None:
@@ -150,7 +150,7 @@ class Inspector:
         since, before = self._before
         if now - since < RATE_S_MIN:
             return
-        frontiers = {topic: total(tree) for topic, tree in self._peer.scribe.trees.items()}
+        frontiers = {topic: total(tree) for topic, tree in self._peer.topics.trees.items()}
         self._rates = {
             topic: max(0, frontier - before.get(topic, 0)) / (now - since) for topic, frontier in frontiers.items()
         }

@@ -95,9 +95,9 @@ class Migration:
         if former.peer.scoping.managers:
             raise LocalError("it runs the managers of scopes; start it again as a member of the network")
         presence = await self._become_member()
-        for descriptor in list(former.peer.scribe.descriptors.values()):
+        for descriptor in list(former.peer.topics.descriptors.values()):
             if descriptor.version > 0:
-                presence.pump.call(presence.peer.scribe.known.learn, descriptor)
+                presence.pump.call(presence.peer.topics.known.learn, descriptor)
         self._publishers.hold()
         self._presences.replace(presence)
         inboxes = [inbox for inbox in former.peer.subscribers() if isinstance(inbox, Inbox)]
@@ -133,7 +133,7 @@ class Migration:
         """Pass on to the former peer where readers made room, and which subscriptions were closed."""
         while self._presences.former is former:
             await asyncio.sleep(_DRAIN_S)
-            for handle in list(former.peer.scribe.subscribing.all()):
+            for handle in list(former.peer.topics.subscribing.all()):
                 inbox = handle.subscriber
                 if isinstance(inbox, Inbox):
                     former.pump.call(former.peer.unsubscribe if inbox.closed else former.peer.drained, handle)

@@ -211,7 +211,7 @@ class Presence:
                 await self.pump.until(lambda: self.peer.left)
         except TimeoutError:
             self.links.problems.append(f"the network did not confirm that this node left within {timeout_s:g} s")
-        if unadmitted := self.peer.scribe.publishing.unadmitted:
+        if unadmitted := self.peer.topics.publishing.unadmitted:
             self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
 
     def _ending(self) -> str:

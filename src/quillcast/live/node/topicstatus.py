@@ -21,9 +21,9 @@ from quillcast.protocol.topics.state.tree import Tree
 
 def topic_status(peer: Peer, topic: bytes, events_per_s: float) -> TopicStatus:
     """This peer's part in a topic that it has a tree, publishers or settings of."""
-    scribe = peer.scribe
-    tree, known = scribe.trees.get(topic), scribe.publishing.publishers.get(topic, {})
-    descriptor = scribe.descriptors.get(topic) or next(iter(known.values())).descriptor
+    topics = peer.topics
+    tree, known = topics.trees.get(topic), topics.publishing.publishers.get(topic, {})
+    descriptor = topics.descriptors.get(topic) or next(iter(known.values())).descriptor
     publishers = [publisher for publisher in known.values() if publisher.retained or not publisher.closed]
     part = TopicStatus(
         name=full_name(descriptor),

@@ -30,13 +30,13 @@ class Memory:
     def recall(self) -> None:
         """Restore the settings of topics that were known before the last stop."""
         for kept in self._store.topics():
-            self._pump.call(self._peer.scribe.known.learn, msgspec.msgpack.decode(kept, type=Descriptor))
+            self._pump.call(self._peer.topics.known.learn, msgspec.msgpack.decode(kept, type=Descriptor))
 
     async def keep(self) -> None:
         """Save what is known now. A failing disk is reported and does not stop the node."""
         topics = {
             f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
-            for topic in self._peer.scribe.descriptors.values()
+            for topic in self._peer.topics.descriptors.values()
             if topic.version > 0
         }
         try:

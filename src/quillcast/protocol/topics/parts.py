@@ -14,6 +14,8 @@ A part knows only those that are made before it, and a folder only those before 
 - what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
 """
 
+from collections import Counter
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
@@ -241,3 +243,27 @@ class Parts:
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing,
             self.tracing, dispatch,
         )  # fmt: skip
+
+    def check(self) -> None:
+        """Raise AssertionError unless every tree is sound and the indexes by link agree with them."""
+        trees = self.trees.values()
+        for tree in trees:
+            tree.check_place(self.host.me)
+        parents = [(tree.parent.node_id, tree) for tree in trees if tree.parent is not None]
+        children = [(node, tree) for tree in trees for node in tree.leases.children]
+        assert self.membership.parents.counts == Counter([node for node, _ in parents])
+        assert self.children.links.counts == Counter([node for node, _ in children])
+        linked: dict[bytes, set[Tree]] = {}
+        for node, tree in parents + children:
+            linked.setdefault(node, set()).add(tree)
+        for node, its in linked.items():
+            assert {*self.open_trees.linked(node)} == its
+        waiting = {tree.topic for tree in trees if tree.is_due}
+        assert waiting <= {*self.schedule.due, *self.schedule.dirty}, "time passes by a topic that waits for it"
+        assert self.schedule.due.keys() <= self.trees.keys()
+        self.publishing.check()
+        self.candidacies.check()
+        self.forgetting.check()
+        assert self.trees.keys() <= self.known.descriptors.keys()
+        assert {topic: tree.flow for topic, tree in self.trees.items()} == self.table.flows
+        self.table.check()

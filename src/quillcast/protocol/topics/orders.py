@@ -1,0 +1,158 @@
+"""What this layer's parts order of others (`state/effects.py`): done at once, before the part goes on."""
+
+from typing import get_args
+
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.parts import Parts
+from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.state import effects
+
+
+class Orders:
+    """Passes each order to the part that carries it out."""
+
+    __slots__ = ("parts", "scribe")
+
+    def __init__(self, parts: Parts, scribe: Scribe) -> None:
+        self.parts, self.scribe = parts, scribe
+        dispatch = parts.dispatch
+        dispatch.on_orders(get_args(effects.PlaceEffect), self._at_place)
+        dispatch.on_orders(get_args(effects.ArrivalEffect), self._at_arrival)
+        dispatch.on_orders(get_args(effects.RootEffect), self._at_root)
+        dispatch.on_orders(get_args(effects.GapEffect), self._at_gap)
+        dispatch.on_orders(get_args(effects.RequestEffect), self._at_request)
+        dispatch.on_orders(get_args(effects.LinkEffect), self._at_link)
+
+    def _at_place(self, effect: effects.PlaceEffect) -> None:
+        """This peer's place in a tree, or the neighbours in it, change."""
+        parts = self.parts
+        tree = parts.trees.get(effect.topic)
+        if tree is None:
+            return  # it was left before
+        match effect:
+            case effects.FindParent(_, fault):
+                parts.membership.join(tree, fault=fault)
+            case effects.LeaveIfIdle(_, anyway):
+                parts.membership.leave_if_idle(tree, anyway=anyway)
+            case effects.SayFarewell():
+                parts.farewells.say(tree)
+            case effects.FarewellRefused(_, sender):
+                parts.farewells.refused(tree, sender)
+            case effects.ParentAccepted(_, parent):
+                parts.reporting.take_up_parent(tree, parent)
+                parts.stream_reporting.take_up(tree, parent)
+                parts.intake.attached(tree)
+            case effects.ChildIsParent(_, node):
+                parts.children.remove(tree, node, "moved", lease=False)
+            case effects.NobodyAnswers():
+                parts.children.send_away(tree)
+            case effects.PlaceTaken(_, gone):
+                parts.joins.accept_waiting(tree, gone)
+                parts.subscribing.start_waiting(tree, gone)
+            case effects.TopicFailed(_, error):
+                parts.subscribing.fail(tree, error)
+                parts.children.fail(tree, error)
+
+    def _at_arrival(self, effect: effects.ArrivalEffect) -> None:
+        """Children and words of what they have came."""
+        parts = self.parts
+        tree = parts.trees.get(effect.topic)
+        if tree is None:
+            return  # it was left before
+        match effect:
+            case effects.ChildEntered(_, child):
+                parts.stream_reporting.take_up(tree, child)
+            case effects.StreamsBegin():
+                parts.joins.dismiss_mistaken(tree)
+            case effects.LeaseEnded():
+                parts.progress.advance_stable(tree, parts.host.now())
+            case effects.AllStable() if tree.root is not None:
+                parts.leadership_transfer.all_stable(tree.root)
+                parts.sessions.all_stable(tree)
+            case effects.RoomAgain():
+                parts.intake.room_again(tree)
+
+    def _at_root(self, effect: effects.RootEffect) -> None:
+        """A topic gets another root, or other settings, or needs them."""
+        parts = self.parts
+        tree = parts.trees.get(effect.topic)
+        if tree is None:
+            return  # it was left before
+        match effect:
+            case effects.BecomeRoot(_, how, publishers):
+                parts.candidacies.begin(tree, how, publishers)
+            case effects.RootHere():
+                parts.publishing.root_here(tree)
+                parts.sessions.root_here(tree)
+            case effects.ProcessPaused():
+                parts.root_terms.hold(tree, parts.host.now())
+            case effects.Outdone():
+                parts.root_terms.outdone(tree)
+            case effects.RivalKnown(_, term):
+                parts.replication.heard_of_rival(tree.topic, term)
+            case effects.Resign():
+                parts.leadership_transfer.resign(tree)
+            case effects.SettingsEntered():
+                parts.schedule.touch(tree)
+                parts.changes.entered(tree)
+                parts.sessions.recorded(tree)
+            case effects.OpenSession(_, request):
+                parts.sessions.asked(tree, request)
+
+    def _at_gap(self, effect: effects.GapEffect) -> None:
+        """Bundles are missing, or came."""
+        parts = self.parts
+        match effect:
+            case effects.GapNoticed(topic):  # the first, as it comes with many reports
+                parts.recovery.look_soon(topic)
+            case effects.FrontFilled(topic, term):
+                parts.recovery.front_filled(topic, term)
+            case effects.Restored(bundle, sender):
+                parts.recovery.restored(bundle, sender)
+            case effects.CameFromSource(topic, term, source):
+                parts.stream_reporting.came(topic, term, source)
+
+    def _at_request(self, effect: effects.RequestEffect) -> None:
+        """Somebody wants something of a topic, or it has other settings: it may have no tree here."""
+        parts = self.parts
+        match effect:
+            case effects.AwaitRoot(topic, request):
+                parts.candidacies.wait(topic, request)
+            case effects.RefuseRequest(request, why):
+                parts.rendezvous.refuse(request, why)
+            case effects.SettingsLearned(descriptor, lists, first):
+                parts.changes.learned(descriptor)
+                self._learned(descriptor, lists=lists, first=first)
+                parts.publishing.settings_learned(descriptor, lists=lists)
+            case effects.RivalLearned(topic):
+                if topic in parts.trees:
+                    parts.table.take_held(parts.trees[topic].flow)
+
+    def _at_link(self, effect: effects.LinkEffect) -> None:
+        """Neighbours, and the orders of scopes, change what several topics go by."""
+        parts = self.parts
+        match effect:
+            case effects.Invited(topics, parent):
+                parts.membership.move(topics, parent, whole=True)
+            case effects.NeighbourLost(node):
+                parts.admissions.lost(node)
+                parts.publishing.lost(node)
+            case effects.SeekNearerParent(topic):
+                parts.climbing.begin(topic)
+            case effects.RoomTowards(contact):
+                self.scribe.room(contact)
+            case effects.RootScopesChanged():
+                self.scribe.root_scopes_changed()
+
+    def _learned(self, descriptor: Descriptor, *, lists: bool, first: bool) -> None:
+        """If the topic has a tree here, that goes by its settings. Those who may not have its events go first."""
+        parts, topic = self.parts, descriptor.topic
+        if topic in parts.trees:
+            parts.publishing.own_streams.settings_learned(parts.trees[topic])
+        if topic in parts.trees and lists:
+            parts.rights.learned(parts.trees[topic], first=first)
+        if topic in parts.trees:
+            parts.table.take_held(parts.trees[topic].flow)
+            parts.joins.dismiss_mistaken(parts.trees[topic])
+            parts.schedule.touch(parts.trees[topic])
+            parts.root_settings.learned(parts.trees[topic])
