@@ -28,7 +28,7 @@ from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.orders import Orders
+from quillcast.protocol.topics.orders import TopicOrders
 from quillcast.protocol.topics.parts import Parts
 from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
@@ -71,7 +71,7 @@ class Peer:
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
         self.scribe = Scribe(self.topics)
-        Orders(self.topics, self.scribe)
+        TopicOrders(self.topics, self.scribe)
         self.recovery, self._schedule = self.topics.recovery, self.topics.schedule
         self.recovery.agents.offer(recoveries or {})
         self.scoping = Scoping(

@@ -8,7 +8,7 @@ from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.state import effects
 
 
-class Orders:
+class TopicOrders:
     """Passes each order to the part that carries it out."""
 
     __slots__ = ("parts", "scribe")
