@@ -28,7 +28,7 @@ TYPING = [
     (["sub", "t", "--listen", "0.0.0.0:0"], "not on this machine's loopback"),
     (["sub", "t", "--listen", "127.0.0.1:0", "--advertise", "203.0.113.7"], "203.0.113.7:0 is not on this machine's"),
     (["node", "--listen", "127.0.0.1:99999"], "is not an address; write host:port"),
-    (["node", "--advertise", "203.0.113.7:4000"], "has to listen somewhere"),
+    (["node", "--advertise", "203.0.113.7:4000"], "to advertise 203.0.113.7:4000, say where to listen, too"),
     (["node", "--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "nobody can reach this node at '0.0.0.0"),
     (["sub", "t", "--listen", "127.0.0.1"], "write host:port"),
     (["sub", "t", "--network", "a/b"], "not a network name"),
@@ -36,7 +36,10 @@ TYPING = [
     (["pub", "t", "x", "--attribute", "a=1", "--attribute", "a=2"], "--attribute 'a' is given twice"),
     (["topic", "create", "t", "--publisher", "paul"], "'--publisher': 'paul' is not a principal, which has"),
     (["topic", "create", "t", "--subscriber", "ab" * 16], "a topic with --subscriber has an owner: add --as FILE"),
-    (["credentials", "show", "no/such.pem"], "the credentials no/such.pem cannot be read: No such file or directory"),
+    (
+        ["credentials", "show", "no/such.pem"],
+        "no/such.pem cannot be read: No such file or directory; `quillcast creden",
+    ),
     (
         ["credentials", "show", __file__],
         "holds no credentials (an Ed25519 key in PEM format, without a password); `quil",
@@ -236,6 +239,21 @@ def test_the_demo_mixes_its_journals_with_no_others(quillcast: Commands, tmp_pat
     code, _, err = quillcast.run("demo", "--output", str(tmp_path))
     assert code == 2
     assert_one_line(err, "is not empty")
+
+
+def test_the_demo_says_at_once_that_nobody_can_write_to_its_folder(quillcast: Commands) -> None:
+    code, out, err = quillcast.run("demo", "--output", "/proc/demo")
+    assert (code, out) == (6, "")
+    assert_one_line(err, "cannot write to /proc/demo: No such file or directory; name another with --output")
+
+
+@pytest.mark.parametrize("what", [["kill", "p01"], ["peers"]], ids=str)
+def test_a_demo_that_accepts_no_commands_is_named(quillcast: Commands, what: list[str]) -> None:
+    node = quillcast.start("node", "--network", "demo-1")
+    node.line()
+    code, out, err = quillcast.run("demo", *what)
+    assert (code, out) == (4, "")
+    assert_one_line(err, "demo-1 accepts no commands: it is still starting, or it runs with --scopes")
 
 
 def test_a_runtime_folder_in_which_nothing_can_be_made(quillcast: Commands) -> None:

@@ -207,7 +207,8 @@ class TestWaiting:
         code, out, err = quillcast.run("sub", "t", "--wait-for-network", "0.2")
         assert (code, out) == (4, "")
         folder = tmp_path / "quillcast" / "test"
-        assert err == f"quillcast: no peer of the network 'test' runs on this machine; looked in {folder}\n"
+        nobody = "no peer of the network 'test' runs on this machine; start one with: quillcast node"
+        assert err == f"quillcast: {nobody}; looked in {folder}\n"
         code, _, err = quillcast.run("pub", "t", "x", "--wait-for-network=0.2", "--contact", "127.0.0.1:1")
         assert code == 4
         assert err == "quillcast: cannot reach 127.0.0.1:1: nobody listens there\n"

@@ -532,7 +532,7 @@ def test_a_scope_is_shown_and_changed_where_only_another_peer_of_its_network_run
 def test_tree_says_that_a_policy_is_being_changed() -> None:
     peer = TreePeer("0" * 32, "a", True, None, (), 1, "", 0, (), scope="site", changing=True)
     tree = TreeStatus("news", True, peer.node_id, None, 0, (peer,), ())
-    line = "scope site is changing its policy: until it has, channels of both are here (quillcast scope topics)"
+    line = "scope site is changing its policy: this shows the channels of both (quillcast scope topics site)"
     assert line in list(draw(tree))
 
 

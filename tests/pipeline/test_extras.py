@@ -41,7 +41,6 @@ def test_what_keeps_spark_from_starting_beside_the_stream_is_raised_where_the_au
 
     monkeypatch.setattr("quillcast.demo.performance.spark_session", fail)
     performance = Performance(plan(4, 10, None, 10, 1, tmp_path / "demo", kill=False, stay=False), Console())
-    performance.plan.folder.mkdir()
     performance._warm_up.start()
     with pytest.raises(type(problem)) as raised:
         performance.prove(Run())

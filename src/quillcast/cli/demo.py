@@ -64,8 +64,8 @@ def command(
     With --scopes it runs three sites instead, each with a manager and four members. It kills the entry point and the
     manager of one site together, starts the manager again, and changes the policy of another site while events flow.
 
-    While it runs you can kill, partition or slow peers from another terminal and watch the repair. `quillcast demo
-    peers` lists the peers.
+    Without --scopes you can kill, partition or slow peers from another terminal while it runs, and watch the repair.
+    `quillcast demo peers` lists the peers.
 
     With --json the last line of standard output is an object with peers, topics, published, expected, delivered,
     duplicates, lost, kills, repair_s, delay_ms, report and seconds; all else goes to standard error.
@@ -98,7 +98,7 @@ def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 
-@command.command()
+@command.command(short_help="List the peers of the running demo.")
 @JSON
 @DEMO
 def peers(demo: str | None, as_json: bool) -> None:
@@ -116,7 +116,7 @@ def peers(demo: str | None, as_json: bool) -> None:
         click.echo(line)
 
 
-@command.command()
+@command.command(short_help="Kill a peer (SIGKILL), and wait for the repair.")
 @PEER
 @JSON
 @DEMO
@@ -125,7 +125,7 @@ def kill(peer: str, demo: str | None, as_json: bool) -> None:
     _strike(demo, "kill", as_json=as_json, peer=peer)
 
 
-@command.command()
+@command.command(short_help="Cut a peer off from all others for a while.")
 @PEER
 @SECONDS
 @JSON
@@ -135,7 +135,7 @@ def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> Non
     _strike(demo, "partition", as_json=as_json, peer=peer, seconds=seconds)
 
 
-@command.command()
+@command.command(short_help="Slow a peer down to a fifth for a while.")
 @PEER
 @SECONDS
 @JSON
@@ -157,10 +157,12 @@ def end(demo: str | None, as_json: bool) -> None:
 
 def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:
     """The answer of the running demo. Raises `Unreachable` if none runs, `LocalError` if there are several."""
-    from quillcast.demo.network import control_path, demos_here
+    from quillcast.demo.network import control_path, deaf_demos, demos_here
     from quillcast.live.discovery.control import ask
 
     running = [demo] if demo is not None else demos_here()
+    if not running and (deaf := deaf_demos()):
+        raise Unreachable(f"{deaf[0]} accepts no commands: it is still starting, or it runs with --scopes")
     if not running:
         raise Unreachable("no demo is running on this machine; start one with: quillcast demo --stay")
     if len(running) > 1:

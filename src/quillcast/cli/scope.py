@@ -232,9 +232,12 @@ def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[Comple
     return [CompletionItem(name) for name in sorted({*BUILT_IN, *offered(POLICIES)}) if name.startswith(begun)]
 
 
-@command.group(short_help="Set the policies of a running scope, or check a policy.")
-def policy() -> None:
+@command.group(invoke_without_command=True, short_help="Set the policies of a running scope, or check a policy.")
+@click.pass_context
+def policy(context: click.Context) -> None:
     """Set the policies of a running scope, and check a policy of your own."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @policy.command("set", short_help="Change the policy of topics in a running scope.")
@@ -326,9 +329,12 @@ def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
         click.echo(f'to pin it: sha256 = "{sha256}"')
 
 
-@command.group(short_help="Check a recovery protocol of your own.")
-def recovery() -> None:
+@command.group(invoke_without_command=True, short_help="Check a recovery protocol of your own.")
+@click.pass_context
+def recovery(context: click.Context) -> None:
     """Check a recovery protocol of your own."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @recovery.command("check", short_help="Check that a recovery protocol keeps the rules.")

@@ -30,8 +30,8 @@ NOT_REACHED_SHOWN = 8
 def command(context: click.Context, topic: str, timeout_s: float, peer: str, network: str, as_json: bool) -> None:
     """Follow the next bundle of TOPIC: which peers it comes to and when, over which channels, and what stops it.
 
-    Publishes nothing: it waits for the next bundle that passes, as `quillcast pub TOPIC MESSAGE` in another terminal
-    makes one. If topics with different root scopes have the name, it follows one bundle of each. Times begin when the
+    Publishes nothing: it waits for the next bundle. To send one, run `quillcast pub TOPIC MESSAGE` in another terminal.
+    If topics with different root scopes have the name, it follows one bundle of each. Times begin when the
     first event was published. Each peer uses its own clock, so times from different machines are only as accurate as
     their clocks.
 

@@ -44,7 +44,7 @@ def draw(tree: TreeStatus, root_scope: str = "") -> Iterator[str]:
         shown = {node: Drawn(_label(peer), peer.scope, peer.children) for node, peer in peers.items()}
         yield from drawn(shown, tree.root)
     for scope in sorted({peer.scope for peer in tree.peers if peer.changing}):
-        yield f"scope {scope} is changing its policy: until it has, channels of both are here (quillcast scope topics)"
+        yield f"scope {scope} is changing its policy: this shows the channels of both (quillcast scope topics {scope})"
     yield from map(no_answer, tree.unresponsive)
     if not tree.complete:
         yield "some peers did not answer in time: this is only a part of the tree"

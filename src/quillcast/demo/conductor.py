@@ -101,7 +101,6 @@ class Conductor:
 
     async def _start_network(self) -> None:
         self.display.phase(f"starting {self.plan.peers} processes")
-        self._setting(0).log.parent.mkdir(parents=True)
         first, *others = [self._setting(index) for index in range(self.plan.peers)]
         gate = asyncio.Semaphore(STARTED_AT_ONCE)
         await self._start(first, gate)

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from quillcast.live.discovery.rendezvous import Rendezvous, runtime_folder
+from quillcast.live.discovery.rendezvous import Rendezvous, running_networks, runtime_folder
 
 HOW_TO = "quillcast demo kill|partition|slow PEER (quillcast demo peers lists them)"
+NETWORK = "demo-"  # begins the name of a demo's network; its process id follows
 _SOCKET = "demo.sock"
 
 
@@ -14,6 +15,11 @@ def control_path(network: str) -> Path:
 
 
 def demos_here() -> list[str]:
-    """The networks of the demos that run on this machine: those with live peers."""
+    """The networks of the demos that run on this machine and accept commands: those with live peers."""
     names = sorted(path.parent.name for path in runtime_folder().glob(f"*/{_SOCKET}"))
     return [name for name in names if Rendezvous(name).entries()]
+
+
+def deaf_demos() -> list[str]:
+    """The networks of demos that run here and accept no commands: with --scopes, or not ready yet."""
+    return [name for name in running_networks() if name.startswith(NETWORK) and not control_path(name).exists()]

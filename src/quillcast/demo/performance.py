@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.data import events_from, flights
 from quillcast.demo.conductor import CONFIG, Conductor, Plan
 from quillcast.demo.display import display
-from quillcast.demo.network import HOW_TO
+from quillcast.demo.network import HOW_TO, NETWORK
 from quillcast.demo.sites import SITES, TOPIC, Sites
 from quillcast.demo.state import State
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -39,15 +39,22 @@ def plan(
 ) -> Plan:  # fmt: skip
     """The plan for these options.
 
-    Raises `LocalError` if the events cannot be read, or if the output folder is not empty.
+    Raises `LocalError` if the events cannot be read, or if the output folder is not empty, and `DiskFailed` if nobody
+    can write to it.
     """
     events = list(islice(events_from(file) if file else flights(), limit))
     folder = output or Path("quillcast-demo") / time.strftime("%Y%m%d-%H%M%S")
-    if folder.exists() and any(folder.iterdir()):
-        raise LocalError(f"{folder} is not empty, and what is in it would be audited too; name another with --output")
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise LocalError(
+                f"{folder} is not empty, and what is in it would be audited too; name another with --output"
+            )
+        (folder / "peers").mkdir(parents=True)
+    except OSError as problem:
+        raise DiskFailed(f"cannot write to {folder}: {problem.strerror}; name another with --output") from problem
     if scopes:
         events = [event._replace(topic=TOPIC) for event in events]
-    return Plan(f"demo-{os.getpid()}", folder, peers, rate, seed, kill, events, stay, scopes)
+    return Plan(f"{NETWORK}{os.getpid()}", folder, peers, rate, seed, kill, events, stay, scopes)
 
 
 def _once(end: Callable[[], None]) -> Callable[[], None]:

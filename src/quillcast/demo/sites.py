@@ -121,7 +121,6 @@ class Sites(Conductor):
     async def _start_sites(self) -> None:
         count = sum(1 + len(site.members) for site in self.sites.values())
         self.display.phase(f"three sites, each with a manager and {MEMBERS} members: starting {count} processes")
-        (self.plan.folder / "peers").mkdir(parents=True)
         gate = asyncio.Semaphore(STARTED_AT_ONCE)
         for site in self.sites.values():  # one after the other: the first is the network's first peer
             await self._manage(site, site.manager)

@@ -96,7 +96,7 @@ def test_without_rules_all_topics_go_by_a_tree() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('name = "site"', 'name = "Site!"', "site.toml:1: name: expected str matching regex"),
+        ('name = "site"', 'name = "Site!"', "site.toml:1: name: 'Site!' is not a scope's name; use lower-case letters"),
         ('name = "site"', 'nam = "site"', "site.toml:1: unknown key nam (did you mean name?); there are: name, super"),
         ('name = "site"', "", "site.toml:1: missing required field name"),
         ("members_max = 200", 'members_max = "200"', "site.toml:10: limits.members_max: expected int, got str"),
@@ -106,10 +106,11 @@ def test_without_rules_all_topics_go_by_a_tree() -> None:
         ("publishers_max", "leaving_bytes_per_s", "site.toml:18: topics of sport/# stay in the scope, so that no"),
         ('pattern = "sport/#"', 'pattern = "sport/#/x"', "site.toml:14: pattern 'sport/#/x': # is not the last part;"),
         ('"news/+"', '"sport/golf"', "site.toml:21: no topic gets here: the rule for sport/# above decides for"),
-        ("root = true", 'sha256 = "00"', "site.toml:15: topics[0].sha256: expected str matching regex"),
+        ("root = true", 'sha256 = "00"', "site.toml:15: topics[0].sha256: '00' is not a hash; write the 64"),
         ("root = true", f'sha256 = "{"0" * 64}"', "site.toml:15: policy stripes is not in a file; remove sha256, or"),
         ('"library"', '"001122334455667788"', "site.toml:5: member '001122334455667788' is neither a nodeId of 32 hex"),
         ("organizational_unit", "organisational_unit", "site.toml:7: certificates have no attribute organis"),
+        ('["campus", "city"]', '["campus", "A B"]', "site.toml:2: superscopes[1]: 'A B' is not a superscope;"),
         ('["campus", "city"]', '["campus", "campus"]', "site.toml:2: superscope campus is named twice; remove one"),
         ("modulo =", "modula =", "site.toml:22: unknown key modula (did you mean modulo?); there are: modulo, topics,"),
         ("k = [0]", "k = [2]", "site.toml:22: Modulo(2, (2,)): n is from 1 to 65536, and each k from 0 to n - 1"),

@@ -44,7 +44,8 @@ class Credentials:
         try:
             key = serialization.load_pem_private_key(Path(path).read_bytes(), None)
         except OSError as problem:
-            raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}") from problem
+            instead = "; `quillcast credentials new FILE` makes some" if isinstance(problem, FileNotFoundError) else ""
+            raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}{instead}") from problem
         except (ValueError, TypeError) as problem:
             raise LocalError(
                 f"{path} holds no credentials (an Ed25519 key in PEM format, without a password); "

@@ -53,7 +53,8 @@ async def find_contacts(
     found = await (_named(links, named) if named else _first(links, list(known), here, needed=needed))
     if patient and not found:
         raise Unreachable(
-            f"no peer of the network {rendezvous.folder.name!r} runs on this machine; looked in {rendezvous.looked_in}"
+            f"no peer of the network {rendezvous.folder.name!r} runs on this machine; start one with: quillcast "
+            f"node; looked in {rendezvous.looked_in}"
         )
     if patient:
         rendezvous.enter(links.contact, credential)

@@ -114,7 +114,7 @@ class Node(Endpoint):
         scopes = choices.scope_addresses(scope)
         place = None if listen is None else addresses.parse(listen)
         if advertise is not None and listen is None:
-            raise LocalError(f"to advertise {advertise} a node has to listen somewhere: listen=, or --listen")
+            raise LocalError(f"to advertise {advertise}, say where to listen, too: listen=, or --listen HOST:PORT")
         self._setting = Setting(
             self.network, self.config, self.live,
             advertised=None if advertise is None else addresses.advertised(advertise),

@@ -274,7 +274,9 @@ class Presence:
                 "address that others reach makes one"
             )
         if membership.authority is None:
-            raise LocalError("this peer cannot admit others; ask the one that holds the network's credential")
+            raise LocalError(
+                "this peer cannot admit others; ask a peer that holds the network's credential (network.pem)"
+            )
         token = membership.keyring.issue_token(self.setting.live.token_life_s, time.time_ns(), attributes)
         return JoinLine(self.contact.address, membership.authority.fingerprint, token, self.setting.network)
 

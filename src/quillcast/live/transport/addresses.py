@@ -20,7 +20,9 @@ def parse(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises `LocalError`."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise LocalError(f"{address!r} is not an address; write host:port, such as 127.0.0.1:4000")
+        raise LocalError(
+            f"{address!r} is not an address; write host:port, such as 127.0.0.1:4000 (a port is at most 65535)"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

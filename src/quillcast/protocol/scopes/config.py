@@ -24,8 +24,18 @@ from quillcast.protocol.security.access import is_principal
 Place = tuple[str | int, ...]
 """Where something is in a file: the keys and indexes that lead there."""
 
-ScopeName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
-Superscope = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}(@[^@\s]+)?$", max_length=320)]
+_NAME, _SUPERSCOPE = r"^[a-z0-9][a-z0-9._-]*$", r"^[a-z0-9][a-z0-9._-]{0,63}(@[^@\s]+)?$"
+_SHA256 = r"^([0-9a-f]{64})?$"
+_SIGNS = "lower-case letters, digits, dots, dashes and underscores, with a letter or digit first"
+_FORMS = {
+    _NAME: f"a scope's name; use {_SIGNS}",
+    _SUPERSCOPE: f"a superscope; write NAME or NAME@HOST:PORT, where NAME has {_SIGNS}",
+    _SHA256: "a hash; write the 64 hexadecimal digits that `quillcast scope policy check` prints",
+}
+"""What texts have to be, in words instead of the regular expressions that they have to match."""
+
+ScopeName = Annotated[str, Meta(pattern=_NAME, max_length=64)]
+Superscope = Annotated[str, Meta(pattern=_SUPERSCOPE, max_length=320)]
 """A scope's name, and after an @ the address of the peer that runs its manager."""
 Limit = Annotated[int, Meta(ge=1)]
 ATTRIBUTES = ("common_name", "organization", "organizational_unit", "locality", "country")
@@ -151,7 +161,7 @@ class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
     """Is the scope the root scope of these topics?"""
     policy: str = "k_ary"
     parameters: dict[str, Any] = {}
-    sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    sha256: Annotated[str, Meta(pattern=_SHA256)] = ""
     """The hash of the policy's file."""
     recovery: Annotated[str, Meta(min_length=1, max_length=32)] = "tree"
     """How members repair among themselves what they miss."""
@@ -326,9 +336,10 @@ class _Reading:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             where = (*place, *_place(str(error)))
-            choices = ", ".join(get_args(kind)) if get_origin(kind) is Literal else ""
-            text = _at(place, f"{value!r} is not one of {choices}") if choices else reworded(error, _named(place))
-            self.faults.append((where, text))
+            choices = f"one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else ""
+            wanted = choices or next((form for pattern, form in _FORMS.items() if repr(pattern) in str(error)), "")
+            text = _at(where, f"{_inside(value, _place(str(error)))!r} is not {wanted}")
+            self.faults.append((where, text if wanted else reworded(error, _named(place))))
             self.wrong[where] = None
             return None
 
@@ -511,6 +522,12 @@ def _named(place: Place) -> str:
 
 def _at(place: Place, text: str) -> str:
     return f"{_named(place)}: {text}" if place else text
+
+
+def _inside(value: Any, place: Place) -> Any:
+    for key in place:
+        value = value[key]
+    return value
 
 
 def _place(error: str) -> Place:

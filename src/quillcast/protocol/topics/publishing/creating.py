@@ -78,7 +78,9 @@ class Creating:
     def _answer(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
         """Tell the application what stands."""
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
-            owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
+            owner = "nobody owns it; use it without --as, or choose another name"
+            if descriptor.owner_key:
+                owner = f"{principal(descriptor.owner_key)[:8]} owns it, and can change it with `quillcast topic set`"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
         elif descriptor.settings == wanted.settings:
             done(descriptor)
