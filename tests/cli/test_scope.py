@@ -112,7 +112,7 @@ def test_a_pinned_policy_is_explained_with_its_own_words(capsys: pytest.CaptureF
     [
         ("hub.py:AroundHub", "nohub.py:AroundHub", "lab.toml:6: policy nohub.py:AroundHub: cannot read nohub"),
         ("far_s", "fars", "lab.toml:6: policy hub.py:AroundHub has no parameter fars (did you mean far_s?)"),
-        ('sha256 = "', 'sha256 = "0', "lab.toml:8: topics[0].sha256: expected"),
+        ('sha256 = "', 'sha256 = "0', "lab.toml:8: topics[0].sha256: '0"),
         ("join_line = true", "joinline = true", "lab.toml:3: unknown key joinline (did you mean join_line?)"),
         ('pattern = "#"', 'pattern = "#"\nfilter.custom.name = "mine"', "lab.toml:6: there is no filter 'mine'"),
     ],

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from quillcast.core.errors import LocalError, Unreachable
+from quillcast.core.ids import ring_distance
 from quillcast.core.status.scopes import PolicyChange, ScopeMemory, ScopeStatus, ScopeView
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.node import scopequestions
@@ -169,6 +170,28 @@ def test_a_scope_that_nobody_knows(tmp_path: Path) -> None:
             assert view == ScopeView(problem="no peer of the network knows a scope 'nowhere'", unknown=True)
 
     asyncio.run(main())
+
+
+def test_a_second_manager_of_one_name_is_refused_and_takes_over_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with network(tmp_path) as net:
+            before = await net.status(net.outside)
+            where = {"runtime_dir": tmp_path / "4", "contacts": net.manager.address}
+            async with Node(**where, identity=_further(net.manager), data=tmp_path / "second") as second:
+                with pytest.raises(
+                    LocalError, match=f"^scope 'site' has a manager already, .* {net.manager.address}: "
+                ):
+                    await second.manage_scope(tmp_path / "site.toml")
+                assert second.scopes() == ()
+            assert (await net.status(net.outside)).node_id == before.node_id
+
+    asyncio.run(main())
+
+
+def _further(node: Node) -> Identity:
+    """Further from the scope's id than a peer: the closest one may have to hear of the manager first."""
+    far = ring_distance(node.contact.node_id, SITE)
+    return next(new for new in iter(Identity.new, None) if ring_distance(new.node_id, SITE) > far)
 
 
 def test_a_silent_manager_is_named_and_a_member_says_what_it_last_knew(

@@ -47,6 +47,10 @@ class Managing:
         self._admissions: dict[str, ScopeAdmission] = {}
         scoping.tell(self._ended, self._obstructed, tell)
 
+    def is_new(self, name: str) -> bool:
+        """Has the data folder no state of a manager of this scope?"""
+        return self._store is not None and self._store.scope(name) is None
+
     async def manage(
         self, scope: Served, contact: Contact, links: Links, exported: ExportedScope | None = None
     ) -> None:

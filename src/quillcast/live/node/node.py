@@ -209,13 +209,16 @@ class Node(Endpoint):
         `Node(scope="NAME@HOST:PORT")`. `state` is a file that `quillcast scope export` wrote: the manager goes on here,
         and members follow it.
 
-        Raises `LocalError` for what is wrong in the file, with its line, and without a data folder.
+        Raises `LocalError` for what is wrong in the file, with its line, without a data folder, and if another peer of
+        the network runs the manager of a scope with this name.
         """
         self._check_open()
         path, state_file = arguments.path("file", file) or Path(file), arguments.path("state", state)
         exported = read_exported(state_file) if state_file is not None else None
         scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
         try:
+            if exported is None and self._presence.managing.is_new(scope.scope.name):
+                await self._presence.scope_questions.check_unmanaged(scope.scope.name)
             await self._presence.managing.manage(scope, self.contact, self._presence.links, exported)
         except QuillcastError:
             scope.rules.close()

@@ -68,6 +68,19 @@ class ScopeQuestions:
         except (Unreachable, LocalError) as problem:  # or it does not run there any more
             return ScopeView(memory=await self._recall(scope, ring), problem=str(problem))
 
+    async def check_unmanaged(self, name: str) -> None:
+        """Raise `LocalError` if a peer runs the manager of a scope with this name, and answers."""
+        scope = scope_id(name.encode())
+        try:
+            manager = await self._find(name, scope, [])
+            await self._ask(manager, name, scope, "status")
+        except (UnknownScope, Unreachable):
+            return  # there is none, or it has ended
+        raise LocalError(
+            f"scope {name!r} has a manager already, in the peer at {manager.address}: stop that one, or give this "
+            "scope another name; to move a manager, use quillcast scope export"
+        )
+
     async def change(self, name: str, signed: dict[str, object]) -> PolicyChange | str:
         """Have the manager of a scope do what an operator signed: what changed, or a join line.
 
