@@ -228,6 +228,12 @@ def test_demo_commands_fail_without_a_running_demo(quillcast: Commands, what: li
     assert_one_line(err, "no demo is running on this machine; start one with: quillcast demo --stay")
 
 
+def test_a_demo_that_does_not_run_is_named(quillcast: Commands) -> None:
+    code, out, err = quillcast.run("demo", "peers", "--demo", "demo-1")
+    assert (code, out) == (4, "")
+    assert_one_line(err, "no demo 'demo-1' that accepts commands is running on this machine; start one with: quill")
+
+
 def test_an_empty_folder_holds_nothing_to_audit(quillcast: Commands, tmp_path: Path) -> None:
     code, _, err = quillcast.run("audit", str(tmp_path))
     assert code == 2

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -15,6 +16,7 @@ from quillcast.cli.app import COMMANDS, FIRST, commands
 from tests.cli.commands import Commands, read_terminal
 
 ESCAPE = "\x1b["
+README = Path(__file__).parents[2] / "README.md"
 
 
 def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -60,6 +62,8 @@ def test_alone_it_shows_the_five_commands_that_matter_and_how_to_see_all(quillca
     assert shown == [line.split()[0] for line in FIRST]
     assert len(shown) == 5
     assert set(shown) < set(COMMANDS)
+    section = README.read_text().partition("## Five commands")[2].partition("\n## ")[0]
+    assert shown == re.findall(r"^\$ quillcast (\w+)", section, re.MULTILINE)
     assert "quillcast --help" in out
 
 

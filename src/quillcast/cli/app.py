@@ -33,13 +33,13 @@ COMMANDS = (
 """In the order of --help. Each is the `command` object of the module with its name."""
 
 FIRST = {
-    "demo": "sixteen peers, three kills, and proof that nothing was lost",
     "sub TOPIC": "print a topic's events as they arrive",
     "pub TOPIC MESSAGE": "publish; without MESSAGE, each line of standard input",
-    "node": "run a peer that forwards for others",
-    "top": "show live rates, queues and neighbours of all peers of this machine",
+    "topic create TOPIC": "choose a topic's settings",
+    "tree TOPIC": "draw the topic's live tree",
+    "demo": "sixteen peers, three kills, and proof that nothing was lost",
 }
-"""What `quillcast` without arguments shows."""
+"""What `quillcast` without arguments shows: the five commands of the README, in its order."""
 
 EXIT_CODES = {
     0: "success",

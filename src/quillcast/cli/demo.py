@@ -160,7 +160,11 @@ def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:
     from quillcast.demo.network import control_path, deaf_demos, demos_here
     from quillcast.live.discovery.control import ask
 
-    running = [demo] if demo is not None else demos_here()
+    running = demos_here()
+    if demo is not None and demo not in running:
+        there = f"there are: {', '.join(running)}" if running else "start one with: quillcast demo --stay"
+        raise Unreachable(f"no demo {demo!r} that accepts commands is running on this machine; {there}")
+    running = [demo] if demo is not None else running
     if not running and (deaf := deaf_demos()):
         raise Unreachable(f"{deaf[0]} accepts no commands: it is still starting, or it runs with --scopes")
     if not running:

@@ -446,5 +446,5 @@ def too_large(size: int, limit: int, topic: str) -> EventTooLarge:
     """The error for an event over its topic's limit."""
     return EventTooLarge(
         f"an event of {size} bytes is over the limit of {limit} of topic {topic!r}; split it, "
-        "or create the topic with a larger event_bytes_max"
+        "or give the topic a larger event_bytes_max (quillcast topic set, Node.change)"
     )

@@ -332,7 +332,9 @@ class Presence:
         if self.membership is None:
             return given or (self._store.identity() if self._store is not None else Identity.new()), None
         if given is not None:
-            raise LocalError("identity is for networks without a credential; here the credential gives identities")
+            raise LocalError(
+                "identity is for networks without a credential; leave it out: this network's credential gives one"
+            )
         membership = self.membership.membership
         return membership.identity, Tls(membership.identity, membership.certificate, membership.authority)
 

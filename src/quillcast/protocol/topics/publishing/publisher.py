@@ -222,7 +222,7 @@ class Publisher:
         if block.size > limit and (size := max(map(len, payloads))) > limit:
             raise EventTooLarge(
                 f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
-                "or create the topic with a larger event_bytes_max"
+                "or give the topic a larger event_bytes_max (quillcast topic set, Node.change)"
             )
         return self.publish(block)
 
