@@ -10,11 +10,11 @@ import pytest
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, Term
 from quillcast.core.ids import NodeId
-from quillcast.core.trace import Admitted, Delivered, Dropped, Mark
+from quillcast.core.trace import Admitted, Delivered, Dropped, Mark, Repaired
 from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.state.sources import Sources, SourceState
-from quillcast.sim import checks, delivery, leases
+from quillcast.sim import checks, delivery, judges, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S
 from quillcast.sim.ledger import Ledger
@@ -532,6 +532,13 @@ def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None
         writer.publisher.retained.append(Block.seal(writer.publisher.id, 7, [payload], time_ns=0))
         with pytest.raises(Broken, match=r"was told that it lost event 7 .* and peer 1, .* holds it"):
             sound.judges.told_lost(reader, told)
+        repaired, records = Repaired(sound.topics["news"], "neighbour", 1), sound.world.journal.records
+        records.append((sound.world.now - judges.SPREAD_S + 0.1, 1, repaired))
+        sound.judges.told_lost(reader, told)  # it came there too late for the reader's peer to know
+        records[-1] = (sound.world.now - judges.SPREAD_S - 0.1, 1, repaired)
+        with pytest.raises(Broken, match="holds it"):
+            sound.judges.told_lost(reader, told)
+        records.pop()
         sound.reach = Cuts(sound.world, [Span(80.0, 99.0)])  # type: ignore[assignment]
         sound.judges.reach = sound.reach
         sound.judges.told_lost(reader, told)

@@ -28,6 +28,8 @@ HARD_SEEDS = {
     6200030: "a term was judged by what a peer knew that had lost its power, and the only other one had been paused",
     2105063: "a term whose root ended, cut off with its last events, was judged over before these came to anybody",
     2105204: "a peer that suspected all others, and so asked nobody, took a topic for new",
+    2207518: "a peer that suspected the nearest other one, and so asked nobody, took a topic for new",
+    2310304: "what a peer got by a repair as a reader gave it up was judged to be within reach",
     2100329: "who declined a place at a root that still waited for it, having found another, was waited for no more",
     2004053: "a peer dated what it began behind by the end of the term, and later readers were told of its loss",
     1970288: "a lease that had just ended was judged before the round of housekeeping that forgets it",
@@ -156,6 +158,7 @@ LATE_READER_SEEDS = {
     1771205: "peers for which a stream was over did not say so, and others kept it for good",
     7311427: "events that a cut had held up ended a stream as they came, before its source could say how old they were",
     9951053: "what a former process of this peer had published was reported lost to the next one",
+    6102029: "nobody was asked how old a stream was of which all knew only how far it had gone",
     7301038: "a peer from beyond a cut was not told of a stream that was over before its parent's next report",
 }
 LATE_READER_WILD_SEEDS = {
@@ -269,6 +272,10 @@ WILD_SEEDS = {
         5640089,
         "earliest,sessions,apart_pairs",
     ): "as 5620002, and the one who reached both was a replica of neither",
+    (
+        9920030,
+        "sessions,apart_pairs",
+    ): "a peer took a topic over and asked nobody, as the only one to ask was suspected",
     (5400138, "apart_pairs"): "as 5610090, and what waited behind a gap of one term was reported lost with another",
     (5303072, ""): "a reader waited for good behind a gap of a term that turned out to be best-effort",
     (5300046, ""): "a root that followed another began a best-effort session before its publishers had sent again",

@@ -337,7 +337,7 @@ class Delivery:
                     again or not told,
                     f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})",
                 )
-            elif not self._admitted_before(reader, event) and any(
+            elif not self._is_older(reader, event) and any(
                 self._began_by(reader, place) and place.index < reach.get(place.term, 0) and place.term not in unsettled
                 for place in positions
             ):
@@ -386,10 +386,12 @@ class Delivery:
             return place.index >= reader.owed_from(place.term)
         return reader.start <= place
 
-    def _admitted_before(self, reader: Reader, event: Event) -> bool:
-        """Whether its source admitted an event before the reader began, which may learn of the stream later."""
-        admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
-        return any(each.term.of_source and each.at <= (reader.started_at or 0.0) for each in admitted)
+    def _is_older(self, reader: Reader, event: Event) -> bool:
+        """Whether it was there before the reader began: in its own term, or in a stream of which it may learn later."""
+        writer = self.writers[event.writer]
+        admitted = self.ledger.admitted(writer.publisher.id, event.number)
+        in_stream = any(each.term.of_source and each.at <= (reader.started_at or 0.0) for each in admitted)
+        return in_stream or self._came_before(reader, writer, event.number)
 
     def _events(self) -> Iterator[Event]:
         for writer in self.writers.values():

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from quillcast.core.envelope import Position, Term
 from quillcast.core.ids import short
-from quillcast.core.trace import Admitted, Delivered, Dropped
+from quillcast.core.trace import Admitted, Delivered, Dropped, Repaired
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.sim import holdings
@@ -30,6 +30,7 @@ from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
+SPREAD_S = 1.0  # until all who look for an event know that somebody has got it; ten reports
 MESSAGES_MAX = 1000  # control messages from one peer to another in a second; twice what 10,000 histories needed
 
 
@@ -131,6 +132,8 @@ class Judges:
             return
         near = dict(self._reachable(reader.host.machine.number))
         near = {number: peer for number, peer in near.items() if not self._struck_off(plan, told.term, number, peer)}
+        for number in self._just_repaired(topic) - {reader.host.machine.number}:
+            near.pop(number, None)
         if told.why == "start":  # of what came before a start, only the parent was asked, some time ago
             self._kept_above(reader, told)
             near = {number: peer for number, peer in near.items() if number == reader.host.machine.number}
@@ -143,6 +146,11 @@ class Judges:
         for number, peer in near.items():
             for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
                 self._avoidable(reader, writer, told, number, begin, end)
+
+    def _just_repaired(self, topic: bytes) -> set[int]:
+        """Which peers got missing events so lately that others may give these up before they hear of it."""
+        lately = self.run.traced(self.run.world.now - SPREAD_S)
+        return {machine for machine, record in lately if isinstance(record, Repaired) and record.topic == topic}
 
     def _kept_above(self, reader: Reader, told: Told) -> None:
         """An earliest start is where the parent's buffer begins, if that reaches further back than its own peer's."""

@@ -328,6 +328,43 @@ def test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_
     assert doubtful_until(TOPIC, me, answered) == doubtful_until(TOPIC, answered[0]) == 0.0
 
 
+@pytest.mark.parametrize("knows", [2, 3], ids=["next", "near"])
+def test_a_candidate_asks_others_in_place_of_those_that_it_suspects_and_all_that_are_near_if_it_doubts(
+    knows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only one that kept the state is beyond a cut, and one that had a reader once is not."""
+    village = Village(5, config=Config(topics=TopicConfig(replicas=1)))
+    village.run(TopicConfig().lease_s)
+    former, root, suspected, *others = by_distance(village)
+    village.act(
+        [suspected, *others][knows - 1], lambda peer: peer.topics.known.learn(listed(Descriptor(NAME, version=1)))
+    )
+    without(village, former)
+    me, node = village.peers[root], village.world.machines[suspected].node_id
+    monkeypatch.setattr(me.neighbours, "suspected", lambda each: each == node)
+    if knows == 2:  # there is no doubt: nobody is known to be lost
+        monkeypatch.setattr(me.topics.replica_set, "doubtful_until", lambda *_: 0.0)
+    village.subscribe(root, NAME, Reader())
+    village.run(0.5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.term.owned
+
+
+def test_a_root_that_took_a_topic_for_new_asks_those_whom_it_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(4, config=Config(topics=TopicConfig(replicas=1, transfer_s=0.1)))
+    root, *_, former = by_distance(village)
+    village.act(former, lambda peer: peer.topics.known.learn(listed(Descriptor(NAME, version=1))))
+    me, node = village.peers[root], village.world.machines[former].node_id
+    monkeypatch.setattr(me.neighbours, "suspected", lambda each: each == node)
+    village.subscribe(root, NAME, Reader())
+    village.run(2)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.descriptor.owner_key
+
+
 EARLIER = Term(1, bytes(16))
 
 

@@ -1,11 +1,15 @@
 """A topic's tree as recovery sees it (`TreeGroups`): what it asks, and what it tells."""
 
+import pytest
+
 from quillcast.core.messages import Contact
 from quillcast.protocol.reliability.messages import FetchFromRoot
 from quillcast.protocol.topics.groups import TreeGroup, TreeGroups
+from quillcast.protocol.topics.state.holders import SourcesChild
+from quillcast.protocol.topics.state.link_reports import StreamUp
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, block, down
-from tests.protocol.topics.parts import Parts
+from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
 
 DAVE = Contact(b"d" * 16, "127.0.0.1:4")
 
@@ -48,6 +52,28 @@ def test_events_of_the_present_term_are_asked_of_the_parent_then_of_those_that_m
 def test_events_of_a_past_term_are_asked_of_all_neighbours(world: Parts) -> None:
     _, tree, group = between(world)
     assert group.peers(SECOND).inside == list(tree.neighbours()) == [BOB, CAROL]
+
+
+@pytest.mark.parametrize("at_root", [True, False])
+def test_all_neighbours_are_asked_about_a_stream_whose_source_is_gone(world: Parts, at_root: bool) -> None:
+    """None of them may have any of it, and one may know for how long it has been there."""
+    groups, tree = groups_of(world), world.root(BY_SOURCE)
+    carol, dave = (SourcesChild(world.host, each, 0, FIRST, 0, sends_only=False) for each in (CAROL, DAVE))
+    tree.enter(carol)
+    tree.enter(dave)
+    group = groups.find(tree.topic)
+    assert group is not None
+    world.source_streams.learn(tree, STREAM, 0)
+    state = tree.sources.states[STREAM]
+    state.went_to(5)
+    if not at_root:
+        tree.root, tree.parent = None, BOB
+        assert group.peers(STREAM).inside == [BOB], "it may go on, as far as is known here"
+        state.take_end(5, is_alive=False)
+    assert group.peers(STREAM).inside == [*tree.neighbours()]
+    carol.note_stream(STREAM, StreamUp(0, 0, 5, alive=True))
+    state.take_end(5, is_alive=True)
+    assert DAVE not in group.peers(STREAM).inside, "its source is below Carol"
 
 
 def test_who_is_no_member_is_outside_also_where_the_root_above_it_is_a_member(world: Parts) -> None:

@@ -98,18 +98,29 @@ class TreeGroup:
         return (GroupMember(contact, held[contact]) for level in levels for contact in level)
 
     def peers(self, term: Term) -> Peers:
-        """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead."""
+        """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead.
+
+        About past terms, and streams whose source is gone, all children are asked: who has none of it may know how old
+        it is.
+        """
         view = self.view()
         inside, *around, above = view.divided(self._near(term, view.beside))
         return Peers(inside, above, around)
 
     def _near(self, term: Term, beside: Iterable[Contact]) -> list[Contact]:
-        if self.flow.live(term) is None:
+        if self.flow.live(term) is None or self._is_gone(term):
             return self._with_others(self.tree.neighbours(), beside)
         tree, frontier = self.tree, self.flow.front(term) or 0
         ahead = (child.contact for child in tree.leases.children.values() if child.reach(term) > frontier)
         sources = dict.fromkeys((self.upstream(term), tree.parent, *ahead))
         return self._with_others([contact for contact in sources if contact is not None], beside)
+
+    def _is_gone(self, term: Term) -> bool:
+        """Is the source of a stream gone, as this peer as the root sees, or by the root's word?"""
+        if not term.of_source:
+            return False
+        state = self.tree.sources.states[term]
+        return self.decides(term) or (state.end is not None and not state.closed)
 
     def _with_others(self, sources: list[Contact], beside: Iterable[Contact]) -> list[Contact]:
         known = {contact.node_id for contact in sources} | {self.me}

@@ -72,7 +72,7 @@ class Replication:
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
         self._again_set = False
-        self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: lost peers, which may know better
+        self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: peers that may know better
         self._between: dict[bytes, dict[Contact, None]] = {}  # who may reach a rival, and tells it of the next term
         known.forget_too(self._between)
         dispatch.on_message(StateQuery, self._asked)
@@ -90,9 +90,10 @@ class Replication:
         Asking covers the k closest others, for this peer may be new. Those that are joining are new as well, and may
         have taken the places of those who know: these are asked, too.
         """
-        replica_set = self.replica_set
-        closest = replica_set.of(round_.topic) if round_.note is not None else replica_set.candidates(round_.topic)
-        return replica_set.reachable(closest, round_.joining)
+        if round_.note is not None:
+            return self.replica_set.recorders(round_.topic)
+        in_doubt = self.doubtful_until(round_) > self.host.now()
+        return self.replica_set.informants(round_.topic, round_.joining, in_doubt=in_doubt)
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
         """Ask the replicas what they know of a topic; `then` gets their answers."""
@@ -209,14 +210,19 @@ class Replication:
         self._ask_returned()
 
     def took_for_new(self, topic: bytes) -> None:
-        """This peer is root of a topic that seemed new. Lost peers may know better: ask them if they return."""
+        """This peer is root of a topic that seemed new. Absent peers may know better: ask them, now and later."""
         if absent := self.replica_set.absent(topic):
             self._absent[topic] = absent
+            self._ask_absent([topic])
 
     def _ask_returned(self) -> None:
         self._absent = {topic: absent for topic, absent in self._absent.items() if self._is_root(topic)}
+        self._ask_absent(self._absent)
+
+    def _ask_absent(self, among: Iterable[bytes]) -> None:
+        """Ask those in the leaf set, who are back, or were only suspected."""
         for contact in self.overlay.leaf_set:
-            topics = [topic for topic, absent in self._absent.items() if contact.node_id in absent]
+            topics = [topic for topic in among if contact.node_id in self._absent[topic]]
             for page in pages(topics):
                 self.host.send(contact, StateQuery(page))
 
@@ -282,7 +288,7 @@ class Replication:
             rounds = self._answered_state(sender, message)
         for round_ in rounds:
             self._look(round_)
-        if isinstance(message, StateAnswer) and message.joining:
+        if isinstance(message, StateAnswer) and (message.joining or any(entry.doubtful_s for entry in message.entries)):
             self._send(rounds)
 
     def _answered_state(self, sender: Contact, message: StateAnswer) -> list[Round]:

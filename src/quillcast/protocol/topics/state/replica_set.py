@@ -74,12 +74,26 @@ class ReplicaSet:
             return False
         return self.overlay.has_seats(topic) or closer(closest[0].node_id, node, topic)
 
-    def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
-        """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
-        others = [contact for contact in closest if contact.node_id != self.host.me]
-        there = [number for number, contact in enumerate(others, 1) if contact.node_id not in joining]
-        asked = others[: there[self.count - 1]] if len(there) >= self.count else others
-        return [contact for contact in asked if not self.neighbours.suspected(contact.node_id)]
+    def recorders(self, topic: bytes) -> list[Contact]:
+        """The others that are to record something of a topic, without those that are suspected."""
+        return self._reachable(self.of(topic))
+
+    def informants(self, topic: bytes, joining: Container[bytes], *, in_doubt: bool) -> list[Contact]:
+        """The others that are asked what they know of a topic: the k closest that may know, if there are so many.
+
+        Where one is suspected or joining, the next one is asked as well. If the topic may have been in use, and most
+        who would know are gone, this is `in_doubt`. Then all others that are near are asked: one of them may have been
+        in the topic's tree.
+        """
+        near = self._reachable(self.candidates(topic))
+        there = [number for number, contact in enumerate(near, 1) if contact.node_id not in joining]
+        if in_doubt or len(there) <= self.count:
+            return near
+        return near[: there[self.count - 1]]
+
+    def _reachable(self, closest: Iterable[Contact]) -> list[Contact]:
+        others = (contact for contact in closest if contact.node_id != self.host.me)
+        return [contact for contact in others if not self.neighbours.suspected(contact.node_id)]
 
     def doubtful_until(self, topic: bytes, asker: bytes, answered: Container[bytes] | None = None) -> float:
         """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
@@ -111,10 +125,11 @@ class ReplicaSet:
         return contact.node_id != asker and not self.overlay.is_joining(contact)
 
     def absent(self, topic: bytes) -> dict[bytes, None]:
-        """The peers near a topic that are lost, however long ago: if it seems new, they may know better."""
+        """The peers near a topic that seems new and that are suspected, or lost, however long ago."""
         everybody = 1 + self.overlay.beside(topic) + self.overlay.lost_lately(topic, -math.inf)
         closest = self.overlay.closest_lately(topic, everybody, -math.inf)
-        return {contact.node_id: None for contact, lost_at in closest if lost_at is not None}
+        suspected = self.neighbours.suspected
+        return {each.node_id: None for each, lost_at in closest if lost_at is not None or suspected(each.node_id)}
 
     def has_suspected(self, topic: bytes, answered: Container[bytes]) -> bool:
         """Are any of those who keep a topic's state suspected, and have not answered?"""
