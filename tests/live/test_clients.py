@@ -36,6 +36,8 @@ from quillcast.live.clients.messages import (
     Unsubscribe,
     Welcome,
 )
+from quillcast.live.clients.proxy import Proxy, Sending
+from quillcast.live.clients.session import RemotePublisher
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.transport.framing import FrameType, frame, header
@@ -43,7 +45,10 @@ from quillcast.live.transport.shared_transport import SharedMemoryTransport
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from tests.cli.commands import topic_near
+from tests.live.test_adoption import eventually
 from tests.live.test_node import run, take
+from tests.protocol.recording import BOB, FIRST, PAUL
+from tests.protocol.topics.test_publisher import a_publisher
 
 pytestmark = pytest.mark.live
 
@@ -233,6 +238,60 @@ def test_topics_are_created_and_changed_through_the_peer() -> None:
     run(scenario())
 
 
+def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_stable() -> None:
+    at_peer, _, _ = a_publisher()
+    there = RemotePublisher(OpenPublisher(1, "weather", PAUL, None), lambda _: None)
+    at_peer.listener = there
+    there.begin(at_peer)
+    publisher, carried, _ = a_publisher()
+    sending, proxy = Sending("weather"), object.__new__(Proxy)
+    sending.publisher, proxy.contact, proxy._sending = publisher, BOB, {1: sending}
+
+    def tell() -> None:
+        for message in there.news(""):
+            proxy._progressed(sending, message)
+
+    at_peer.root_is(BOB, FIRST)
+    tell()
+    for payload in (b"stable", b"discarded", b"stable later", b"discarded later", b"kept"):
+        publisher.offer([payload])
+        there.take(carried.pop().blocks[0])
+    at_peer.receipt(FIRST, 5, 1, again=False)
+    at_peer.drop()
+    at_peer.receipt(FIRST, 5, 3, again=False)
+    at_peer.drop()
+    tell()
+    assert [publisher.is_stable(event) for event in range(5)] == [True, False, True, False, False]
+    assert (publisher.dropped, publisher.retained_bytes) == (at_peer.dropped, at_peer.retained_bytes)
+    publisher.check()
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["opens it later", "has a publisher"])
+@pytest.mark.parametrize("delivery", ["reliable", "best_effort"])
+def test_a_client_publishes_by_the_guarantee_of_the_session(delivery: str, is_open: bool) -> None:
+    async def scenario() -> None:
+        async with hosting() as (node, client):
+            await node.create("t", delivery="reliable" if delivery == "best_effort" else "best_effort")
+            subscription = node.subscribe("t")
+            await subscription.started()
+            if is_open:
+                await client.publish("t", b"before")
+                assert (await anext(subscription)).payload == b"before"
+            assert (await node.change("t", delivery=delivery)).session == 1
+            publisher = client.publisher("t")
+            await publisher.opened()
+            await eventually(lambda: publisher.reliable == (delivery == "reliable"))
+            if publisher.reliable:
+                await publisher.publish(b"after", wait="stable")
+            else:
+                await publisher.publish(b"after")
+                with pytest.raises(quillcast.LocalError, match="acknowledges nothing"):
+                    await publisher.acknowledged("stable")
+            assert (await anext(subscription)).payload == b"after"
+
+    run(scenario())
+
+
 def test_owners_and_access_lists_work_as_at_a_node() -> None:
     async def scenario() -> None:
         owner, reader, stranger = (quillcast.Credentials.new() for _ in range(3))
@@ -255,6 +314,28 @@ def test_owners_and_access_lists_work_as_at_a_node() -> None:
             assert (listed.session, listed.genuine) == (1, True)
             await client.publish("t", b"now", credentials=stranger, wait="stable")
             assert (await anext(subscription)).payload == b"now"
+
+    run(scenario())
+
+
+def test_nothing_is_kept_of_subscriptions_that_failed() -> None:
+    async def scenario() -> None:
+        owner, stranger = quillcast.Credentials.new(), quillcast.Credentials.new()
+        async with hosting() as (node, client):
+            await client.create("t", credentials=owner, subscribers=[owner.principal, stranger.principal])
+            listed = client.subscribe("t", credentials=stranger)
+            await listed.started()
+            await client.change("t", credentials=owner, subscribers=[owner.principal])
+            with pytest.raises(quillcast.AccessDenied):
+                await anext(listed)
+            with pytest.raises(quillcast.AccessDenied):
+                await client.subscribe("t", credentials=stranger).started()
+            (session,) = node._presence.clients._sessions
+            (hosted,) = node._presence.peer.scoping.hosting.clients.values()
+            await eventually(lambda: not (session._outboxes or hosted.uses))
+            allowed = client.subscribe("t", credentials=owner)
+            await allowed.started()
+            assert len(session._outboxes) == sum(hosted.uses.values()) == 1
 
     run(scenario())
 

@@ -4,7 +4,7 @@ import pytest
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Position
-from quillcast.core.errors import Malformed
+from quillcast.core.errors import Malformed, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Message
 from quillcast.live.clients.messages import Delivery, Lost, Subscribe
@@ -26,6 +26,8 @@ class Client:
     def grew(self, outbox: Outbox, size_bytes: int) -> None:
         if size_bytes:
             self.queues.grew(outbox, size_bytes)
+
+    def failed(self, outbox: Outbox, error: QuillcastError) -> None: ...
 
     def read(self, count: int) -> list[Bundle]:
         """Send as many bundles as there is room for."""

@@ -46,6 +46,25 @@ MUTANTS = (
         "        if not 0 < count or (counter | index | first) >> _SMALL_BITS:\n",
         "core/test_bundle.py::test_an_invalid_bundle_is_malformed",
     ),
+    # ---- clients
+    Mutant(
+        "client-keeps-its-session",
+        "A client publishes by the guarantee of the topic's present session.",
+        "live/clients/proxy.py",
+        """                if message.rooted:
+                    publisher.follow_session(message.session, reliable=message.reliable)
+""",
+        "",
+        "live/test_clients.py::test_a_client_publishes_by_the_guarantee_of_the_session",
+    ),
+    Mutant(
+        "discarded-counts-for-earlier",
+        "What a client hears late of discarded events takes no stable ones before them away.",
+        "protocol/topics/publishing/publisher.py",
+        "        self._settle_to(min(first, self.next))\n        while self.retained",
+        "        while self.retained",
+        "live/test_clients.py::test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_stable",
+    ),
     # ---- overlay
     Mutant(
         "leaf-set-digests-ignored",

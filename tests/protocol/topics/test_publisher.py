@@ -314,3 +314,32 @@ def test_what_was_admitted_when_a_topic_turns_out_to_be_best_effort_is_not_sent_
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort", admission="source"), version=1))
     publisher.root_is(CAROL, SECOND)
     assert sequences(carried) == [(1, 2)]
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["where it is", "at another peer"])
+def test_a_clients_publisher_follows_that_of_its_peer_from_session_to_session(moves: bool) -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, NO_TERM)
+    for payload in (b"stable", b"admitted", b"on its way"):
+        publisher.offer([payload])
+    publisher.receipt(NO_TERM, 2, 1, again=False)
+    carried.clear()
+    if moves:
+        publisher.root_lost()
+    publisher.follow_session(1, reliable=False)
+    if moves:
+        publisher.root_is(CAROL, NO_TERM)
+    assert sequences(carried) == ([(1, 2), (2, 3)] if moves else []), "only the next peer lacks what the former one had"
+    assert (publisher.retained_bytes, publisher.admitted, publisher.is_stable(2)) == (0, 3, False)
+    publisher.follow_session(2, reliable=True)
+    publisher.offer([b"kept"])
+    publisher.receipt(NO_TERM, 3, 3, again=False)
+    assert (publisher.reliable, publisher.admitted, publisher.is_stable(2), publisher.is_stable(3)) == (
+        True,
+        3,
+        False,
+        False,
+    )
+    publisher.receipt(NO_TERM, 4, 4, again=False)
+    assert publisher.is_stable(3)
+    publisher.check()

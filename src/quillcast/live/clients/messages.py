@@ -20,7 +20,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
 QUESTION = "connect"
-VERSION = 3
+VERSION = 4
 NOBODY = bytes(ID_BYTES)
 ASKED_MAX = 256  # questions of a client that wait for their answers; a guess
 
@@ -262,12 +262,17 @@ class Progress(Message, frozen=True, tag=23):
     """Why this one waits because the topic has as many publishers as it may have, in a sentence; empty: it does not."""
     descriptor: Descriptor | None
     """The topic's, if it changed."""
+    session: Number
+    """That in which the peer's publisher is: the descriptor may be of a later one that has not begun there."""
+    reliable: bool
+    """Is that session reliable?"""
 
 
 class Discarded(Message, frozen=True, tag=24):
-    """A publisher's unstable events before `last` were discarded at a limit."""
+    """A publisher's unstable events were discarded at a limit. Those before are stable, or this was said of them."""
 
     number: Number
+    first: Number
     last: Number
 
 

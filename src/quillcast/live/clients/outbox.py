@@ -17,7 +17,7 @@ from quillcast.core.envelope import DOWN, Envelope, Position
 from quillcast.core.errors import Malformed, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Message
-from quillcast.live.clients.messages import Delivery, Lost, Problem, Started, Subscribe, SubscriptionFailed
+from quillcast.live.clients.messages import Delivery, Lost, Started, Subscribe
 from quillcast.protocol.forwarding.subscriber import Unread
 
 LOSSES_MAX = 10_000  # reports that wait for a client that does not read; a guess
@@ -52,6 +52,10 @@ class OutboxSession(Protocol):
 
     def grew(self, outbox: "Outbox", size_bytes: int, /) -> None:
         """So many more bytes wait, or there are losses to report."""
+        ...
+
+    def failed(self, outbox: "Outbox", error: QuillcastError, /) -> None:
+        """The subscription has ended, or never began."""
         ...
 
 
@@ -95,7 +99,7 @@ class Outbox:
         self._session.grew(self, 0)
 
     def failed(self, error: QuillcastError) -> None:
-        self._session.send(SubscriptionFailed(self.number, Problem.of(error)))
+        self._session.failed(self, error)
 
     def room(self) -> int:
         return _PLENTY

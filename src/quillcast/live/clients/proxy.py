@@ -520,15 +520,16 @@ class Proxy:
                 sending.progressed(message)
                 if message.descriptor is not None:
                     publisher.adapt(message.descriptor)
+                if message.rooted:
+                    publisher.follow_session(message.session, reliable=message.reliable)
                 if message.rooted and publisher.root is None:
                     publisher.root_is(self.contact, NO_TERM)
                 partitioned = message.partitioned
                 publisher.receipt(NO_TERM, message.admitted, message.stable, again=False, partitioned=partitioned)
                 publisher.listener.progressed()
                 self._forget_if_done(sending)
-            case Discarded(_, last):
-                while publisher.retained and publisher.retained[0].last <= last:
-                    publisher.drop()
+            case Discarded(_, first, last):
+                publisher.follow_discarded(first, last)
                 publisher.listener.progressed()
             case PublisherFailed(number, problem):
                 del self._sending[number]

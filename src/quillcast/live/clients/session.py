@@ -12,6 +12,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP
 from quillcast.core.errors import LocalError, Malformed, QuillcastError, Unreachable
 from quillcast.core.messages import Contact, Message, decoded
+from quillcast.core.ranges import RangeSet
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection, ClientLink
 from quillcast.live.clients.line import Invitation
@@ -32,6 +33,7 @@ from quillcast.live.clients.messages import (
     PublisherFailed,
     SeekServer,
     Subscribe,
+    SubscriptionFailed,
     Taken,
     UnexpectedMessage,
     Unsubscribe,
@@ -65,7 +67,7 @@ class RemotePublisher:
         self.wish, self._changed = wish, changed
         self.inner: Publisher | None = None
         self.close_at: int | None = None  # it closes when the events before that have come
-        self.discarded = 0  # its events before this were discarded, as far as they were not stable
+        self.discarded = RangeSet()  # its events that were discarded before they were stable
         self._known = 0  # its events before this came when its client was connected before
         self.failure: QuillcastError | None = None
         self._told: Any = None  # the descriptor that the client knows
@@ -74,7 +76,8 @@ class RemotePublisher:
         self._changed(self)
 
     def dropped(self, block: Block) -> None:
-        self.discarded = block.last
+        stable = self.inner.stable if self.inner is not None else 0
+        self.discarded.add(max(block.first, stable), block.last)
         self._changed(self)
 
     def failed(self, error: QuillcastError) -> None:
@@ -84,7 +87,7 @@ class RemotePublisher:
     def begin(self, inner: Publisher) -> None:
         """The peer has a publisher for it: a new one, or one that it had before its client was disconnected."""
         self.inner, self._known = inner, inner.next
-        self.discarded = inner.dropped.end if inner.dropped else 0
+        self.discarded = RangeSet(inner.dropped)
         self._changed(self)
 
     def take(self, block: Block) -> None:
@@ -112,14 +115,14 @@ class RemotePublisher:
         if self.failure is not None:
             return [PublisherFailed(number, Problem.of(self.failure))]
         if inner is None:
-            return [Progress(number, 0, 0, 0, False, False, bound, None)]
+            return [Progress(number, 0, 0, 0, False, False, bound, None, 0, True)]
         descriptor = None if self._told is inner.descriptor else inner.descriptor
         self._told = inner.descriptor
-        said: list[Message] = [Discarded(number, self.discarded)] if self.discarded else []
-        self.discarded = 0
+        said: list[Message] = [Discarded(number, first, last) for first, last in self.discarded]
+        self.discarded = RangeSet()
         rooted = inner.root is not None
         return [*said, Progress(number, inner.next, inner.admitted, inner.stable, inner.partitioned, rooted,
-                                bound, descriptor)]  # fmt: skip
+                                bound, descriptor, inner.session, inner.reliable)]  # fmt: skip
 
 
 class DirectUse:
@@ -250,6 +253,11 @@ class Session:
                 self.connection.break_off(LocalError(f"it does not read, and {each.untold} loss reports are waiting"))
         self.link.mark_dirty()
 
+    def failed(self, outbox: Outbox, error: QuillcastError) -> None:
+        """A subscription has ended, or never began. It is forgotten after this step of the peer."""
+        self.send(SubscriptionFailed(outbox.number, Problem.of(error)))
+        self._pump.loop.call_soon(self._forget_outbox, outbox)
+
     def _tell_soon(self) -> None:
         self._losses_due = True
         self.link.mark_dirty()
@@ -366,8 +374,6 @@ class Session:
                 self._peer.subscribe(wish.topic, outbox, start=wish.start, delivery=wish.delivery, warrant=wish.warrant)
             )
         except LocalError as problem:
-            del self._outboxes[wish.number]
-            self._end(wish.topic, "subscribes", outbox)
             outbox.failed(problem)
 
     def _end(self, topic: str, doing: Doing, use: "Outbox | RemotePublisher | DirectUse") -> None:
@@ -375,9 +381,13 @@ class Session:
             self._peer.scoping.hosting.end(self._id, topic, doing, use)
 
     def _unsubscribe(self, number: int) -> None:
-        outbox = self._outboxes.pop(number, None)
-        if outbox is None:
-            return
+        if (outbox := self._outboxes.get(number)) is not None:
+            self._forget_outbox(outbox)
+
+    def _forget_outbox(self, outbox: Outbox) -> None:
+        if self._outboxes.get(outbox.number) is not outbox:
+            return  # it was closed before
+        del self._outboxes[outbox.number]
         self._queues.forget(outbox)
         self._losing.pop(outbox, None)
         self._end(outbox.wish.topic, "subscribes", outbox)

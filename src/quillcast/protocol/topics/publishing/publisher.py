@@ -123,12 +123,21 @@ class Publisher:
     def reopen(self, sequence: int, listener: PublisherListener, warrant: Warrant | None) -> None:
         """Its application is back, and has no events before this one: they are stable, or another peer has them."""
         self.listener, self.warrant, self.closed, self.said_closed = listener, warrant, False, False
-        reached = min(sequence, self.next)
-        self._admit(reached)
-        self.stable = max(self.stable, reached)
-        self._let_go(reached)
+        self._settle_to(min(sequence, self.next))
         if sequence > self.next:
             self.continue_at(sequence)
+
+    def _settle_to(self, sequence: int) -> None:
+        """What lies before this event is stable, or was discarded."""
+        self._admit(sequence)
+        self.stable = max(self.stable, sequence)
+        self._let_go(sequence)
+
+    def follow_discarded(self, first: int, last: int) -> None:
+        """The publisher of the same id discarded these unstable events, at the peer that takes those of this one."""
+        self._settle_to(min(first, self.next))
+        while self.retained and self.retained[0].last <= last:
+            self.drop()
 
     def count_writers(self, count: int) -> None:
         """So many publishers of the application share it."""
@@ -166,7 +175,7 @@ class Publisher:
         self.descriptor = descriptor
         if descriptor.session == self.session == 0:
             was_reliable = self.reliable
-            self._keep(descriptor)
+            self._keep(reliable=descriptor.settings.reliable)
             if was_reliable and not self.reliable:
                 self._let_go(self.admitted)  # by default settings: the topic never was to send them again
 
@@ -186,11 +195,22 @@ class Publisher:
         if self.reliable and not self.descriptor.settings.reliable:
             admitted = [block.last for block in self.retained if block.last <= self.admitted]
             self._dropped_at.update(place for last in admitted[-1:] if (place := self.places.find(last)))
-        self._keep(self.descriptor)
+        self._keep(reliable=self.descriptor.settings.reliable)
 
-    def _keep(self, descriptor: Descriptor) -> None:
+    def follow_session(self, session: int, *, reliable: bool) -> None:
+        """The publisher of the same id is in this session, at the peer that takes the events of this one for a root.
+
+        If nothing is kept in it, that peer alone is concerned with what it was sent before.
+        """
+        self.session = session
+        self._keep(reliable=reliable)
+        if not reliable and self.root is not None:
+            self._let_go(self.sent)
+            self._admit(self.sent)
+
+    def _keep(self, *, reliable: bool) -> None:
         """Keep events until they are stable, or nothing from now on. Then those that are not stable never become so."""
-        was_reliable, self.reliable = self.reliable, descriptor.settings.reliable
+        was_reliable, self.reliable = self.reliable, reliable
         if self.reliable == was_reliable:
             return
         kept_from = self.retained[0].first if self.reliable and self.retained else self.next
