@@ -11,13 +11,16 @@ import pytest
 
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.ids import ring_distance
+from quillcast.core.messages import Contact
 from quillcast.core.status.scopes import PolicyChange, ScopeMemory, ScopeStatus, ScopeView
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.node import scopequestions
 from quillcast.live.node.node import Node
+from quillcast.live.node.scopequestions import AT_ONCE, ScopeQuestions
+from quillcast.live.node.scopestatus import OTHERS
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.scopes.hierarchy import scope_id
-from quillcast.protocol.scopes.messages import ScopeSays
+from quillcast.protocol.scopes.messages import AskScope, ScopeSays
 from quillcast.protocol.scopes.operators import WantedChange
 
 SITE = scope_id(b"site")
@@ -31,6 +34,7 @@ join_line = true
 [[topics]]
 pattern = "news/#"
 policy = "chain"
+publishers = {{ members = ["{member}"] }}
 [[topics]]
 pattern = "inner/#"
 root = true
@@ -99,6 +103,9 @@ def test_any_peer_shows_a_scope_and_an_operator_changes_it_there_once(tmp_path: 
             assert [each.name for each in outside.topics] == ["news/today"]
             assert outside.withheld == 1
             assert [each.topics for each in outside.members] == [("news/today",)]
+            assert inside.rules[0].rights
+            assert [rule.rights for rule in outside.rules] == [()] * len(inside.rules)
+            assert outside.about == (OTHERS,)
             changed, signed = await net.set(net.outside, "star")
             assert [(each.name, each.after.policy) for each in changed.topics] == [("news/today", "star")]
             assert net.manager.scopes()[0].rules[0].policy == "star"
@@ -107,6 +114,51 @@ def test_any_peer_shows_a_scope_and_an_operator_changes_it_there_once(tmp_path: 
             ):
                 await net.change(net.outside, signed)
             assert any("scope site: refused a change that peer" in line for line in net.manager.status().problems)
+
+    asyncio.run(main())
+
+
+def test_a_topic_with_an_access_list_is_shown_to_members_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with network(tmp_path) as net:
+            await net.member.create("news/secret", credentials=OPERATOR, subscribers=[OPERATOR.principal])
+            for name in ("news/secret", "news/today"):
+                await net.member.subscribe(name, credentials=OPERATOR).started()
+            async with asyncio.timeout(20):
+                while len(net.manager.scopes()[0].topics) < 2:  # noqa: ASYNC110 - members register with their beat
+                    await asyncio.sleep(0.1)
+            inside, outside = await net.status(net.member), await net.status(net.outside)
+            assert [each.name for each in inside.topics] == ["news/secret", "news/today"]
+            assert ([each.name for each in outside.topics], outside.withheld) == (["news/today"], 1)
+            assert "secret" not in str(outside)
+
+    asyncio.run(main())
+
+
+def test_a_peer_answers_a_bounded_number_of_questions_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scopequestions, "ASK_S", 30.0)
+
+    async def main() -> None:
+        async with network(tmp_path) as net:
+            await net.status(net.outside)
+            goes_on, body = asyncio.Event(), ScopeQuestions._body
+
+            async def waiting(questions: ScopeQuestions, asker: Contact, message: AskScope) -> bytes:
+                await goes_on.wait()
+                return await body(questions, asker, message)
+
+            monkeypatch.setattr(ScopeQuestions, "_body", waiting)
+            asking = [asyncio.ensure_future(net.view(net.outside)) for _ in range(AT_ONCE + 2)]
+            waits, done = set(asking), list[asyncio.Future[ScopeView]]()
+            async with asyncio.timeout(20):
+                while len(done) < 2:
+                    answered, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                    done += answered
+            assert [view.result().problem for view in done] == [f"{AT_ONCE} others ask this peer now: ask again"] * 2
+            goes_on.set()
+            assert [(await each).status is not None for each in waits] == [True] * AT_ONCE
 
     asyncio.run(main())
 

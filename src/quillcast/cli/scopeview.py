@@ -131,11 +131,12 @@ def topic_of(status: ScopeStatus, topic: str) -> ScopeTopic:
 def show(status: ScopeStatus) -> Iterator[str]:
     """A scope on the whole."""
     waiting = sum(bool(topic.waits_for) for topic in status.topics)
+    clients = sum(each.clients for each in status.members)
     most = f" of at most {status.members_max}" if status.members_max else ""
     yield f"scope {status.name}, epoch {status.epoch}"
     yield f"  manager at peer {status.node_id[:8]}, {status.address}; file {status.file}"
     yield (
-        f"  {counted(len(status.members), 'member')}{most}; {counted(len(status.clients), 'client')}"
+        f"  {counted(len(status.members), 'member')}{most}; {counted(clients, 'client')}"
         + (f" of at most {status.clients_max}" if status.clients_max else "")
         + f"; {counted(len(status.topics), 'topic')}"
         + (f", of which {waiting} wait" if waiting else "")

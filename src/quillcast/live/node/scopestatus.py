@@ -77,8 +77,11 @@ def scope_status(manager: ScopeManager, served: Served, now: float) -> ScopeStat
     )
 
 
+OTHERS = "who is admitted, clients, and the rights of members are shown to members only"
+
+
 def for_others(status: ScopeStatus, manager: ScopeManager) -> ScopeStatus:
-    """What peers are told that are no members: nothing of topics that are members' own affair."""
+    """What peers are told that are no members: nothing that is members' own affair."""
     kept = {topic.hex(): topic for topic in manager.state.topics}
     shown = tuple(each for each in status.topics if not _is_private(manager, kept[each.topic_id], each))
     names = {each.name for each in shown}
@@ -93,7 +96,9 @@ def for_others(status: ScopeStatus, manager: ScopeManager) -> ScopeStatus:
         topics=shown,
         withheld=len(status.topics) - len(shown),
         members=tuple(replace(each, topics=of(each.topics), refused=()) for each in status.members),
-        clients=tuple(replace(each, topics=of(each.topics)) for each in status.clients),
+        clients=(),
+        rules=tuple(replace(each, rights=()) for each in status.rules),
+        about=(OTHERS,),
         senders=tuple(replace(each, topics=of(each.topics), rates=()) for each in status.senders),
     )
 
