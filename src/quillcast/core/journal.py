@@ -200,7 +200,8 @@ class Sheet:
         """Add a row. Returns False if an id does not have 16 bytes, because it would be truncated or padded."""
         if len(record.topic) != ID_BYTES or len(record.publisher) != ID_BYTES:
             return False
-        self._pack(self._rows, self.count * self._row_bytes, entry, at_ns, *self._values(record))
+        values = self._values
+        self._pack(self._rows, self.count * self._row_bytes, entry, at_ns, *values(record))
         self.count += 1
         return True
 

@@ -267,7 +267,8 @@ class Peer:
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
-        now = self.host.now()  # `_heard`, inline: this runs for every bundle
+        clock = self.host.now  # Python calls a variable faster than an attribute
+        now = clock()  # `_heard`, inline: this runs for every bundle
         if now > self._schedule.paused_from:
             self.topics.housekeeping.notice()
         self.neighbours.heard(sender, now)
@@ -298,7 +299,8 @@ class Peer:
 
     def timer(self, timer: Timer) -> None:
         """A timer is due."""
-        if self.host.now() > self._schedule.paused_from:
+        clock = self.host.now
+        if clock() > self._schedule.paused_from:
             self.topics.housekeeping.notice()
         self.dispatch.timer(timer)
 

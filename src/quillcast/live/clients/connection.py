@@ -1,7 +1,6 @@
 """The connection between a client and the peer that serves it, and the link over it. Both ends use the same."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from quillcast.core.bundle import Bundle
@@ -67,6 +66,8 @@ class ClientConnection(Framed):
 class ClientLink(Link):
     """The link over such a connection. `fill` adds what else there is to write, whenever it writes."""
 
+    connection: ClientConnection | None
+
     def __init__(self, context: LinkContext, contact: Contact, fill: Callable[[], None]) -> None:
         super().__init__(context, contact)
         self._fill = fill
@@ -96,8 +97,8 @@ class ClientLink(Link):
     ) -> None:
         """Use this connection, to a process that said this of itself."""
         transport = sharing.over(connection.transport, theirs.shared_memory, theirs.incarnation)
-        receive = partial(self._bundle_came, bundle_came)
-        connection.serve(self, transport, receive, partial(self._frame_came, connection, receive, message_came))
+        self._pass_bundle, self._pass_message = bundle_came, message_came
+        connection.serve(self, transport, ClientLink._bundle_came, ClientLink._frame_came)
         self.adopt(connection, self.contact, theirs.window_bytes)
 
     def flush(self) -> bool:
@@ -109,7 +110,7 @@ class ClientLink(Link):
         if self.room > 0:
             self.mark_dirty()
 
-    def _bundle_came(self, bundle_came: Callable[[Bundle], None], bundle: Bundle) -> None:
+    def _bundle_came(self, bundle: Bundle) -> None:
         """Pass a bundle on. What waits of it is bounded elsewhere, so its credit goes back at once."""
         self.unanswered = 0
         self.context.counters["bundles_in"] += 1
@@ -120,21 +121,14 @@ class ClientLink(Link):
             raise Malformed(f"{self.owed} bytes came on a window of {window_bytes}")
         if self.owed * _CREDIT_PARTS >= window_bytes:
             self.mark_dirty()
-        bundle_came(bundle)
+        self._pass_bundle(bundle)
 
-    def _frame_came(
-        self,
-        connection: ClientConnection,
-        bundle_came: Callable[[Bundle], None],
-        message_came: Callable[[Any], None],
-        type_: FrameType,
-        content: bytes,
-    ) -> None:
+    def _frame_came(self, type_: FrameType, content: bytes) -> None:
         match type_:
             case FrameType.CONTROL:
                 for message in Codec.decode_all(content):
                     self.context.counters["messages_in"] += 1
-                    message_came(message)
+                    self._pass_message(message)
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 self.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:
@@ -142,10 +136,12 @@ class ClientLink(Link):
             case FrameType.PONG:
                 self.unanswered = 0
             case _:
+                connection = self.connection
+                assert connection is not None
                 try:
                     bundle = connection.transport.unpack(type_, content)
                 except TransportLost as problem:
                     connection.break_off(problem)
                 else:
                     if bundle is not None:
-                        bundle_came(bundle)
+                        self._bundle_came(bundle)

@@ -208,7 +208,7 @@ class Batcher:
         self.pump.call(self.peer.close_publisher, self.inner)
         successor._queue.update(self._queue)
         self._queue.clear()
-        successor.stopped = successor._full or bool(successor._queue)
+        successor.stopped = successor._is_full() or bool(successor._queue)
         successor._tell()
 
     # --- the open batch
@@ -344,17 +344,16 @@ class Batcher:
 
     def is_turn_of(self, place: asyncio.Event) -> bool:
         """Is there room, and is this place the first?"""
-        return not self._full and next(iter(self._queue)) is place
+        return not self._is_full() and next(iter(self._queue)) is place
 
     def leave_queue(self, place: asyncio.Event) -> None:
         """This call was served or has given up: it is the next one's turn."""
         self._queue.pop(place, None)
-        self.stopped = self._full or bool(self._queue)
-        if self._queue and not self._full:
+        self.stopped = self._is_full() or bool(self._queue)
+        if self._queue and not self._is_full():
             next(iter(self._queue)).set()
 
-    @property
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         """Can no events be added now?"""
         return self.limit <= 0 or self.failure is not None or self._paused or self.inner.room() <= 0
 
@@ -419,7 +418,7 @@ class Batcher:
         inner = self.inner
         known = inner.root is not None or self.limit > 0
         self.limit = inner.descriptor.settings.event_bytes_max if known else 0
-        full = self._full
+        full = self._is_full()
         self.stopped = full or bool(self._queue)
         if full and self._batch is not None:
             self._left(self._batch)

@@ -434,9 +434,9 @@ class Subscription(Generic[Item]):
 
     def _turn_to_next(self) -> bool:
         """Decode the next block; False if there is none."""
-        if self._taken_bytes:
-            self._release()
         inbox = self._inbox
+        if self._taken_bytes:
+            self._release(inbox)
         inbox.current = None
         if inbox.loss_teller is not None:
             inbox.loss_teller.tell()  # before any of these events comes after all
@@ -459,10 +459,10 @@ class Subscription(Generic[Item]):
             inbox.lost(Loss(position.term, block.first + skip, block.first + stop, "malformed", block.publisher))
         return True
 
-    def _release(self) -> None:
+    def _release(self, inbox: Inbox) -> None:
         """All events of the last block have been read."""
         taken_bytes, self._taken_bytes = self._taken_bytes, 0
-        if self._inbox.release(taken_bytes) and self._handle is not None:
+        if inbox.release(taken_bytes) and self._handle is not None:
             self._decode_cache.pump.call(self._decode_cache.peer.drained, self._handle)
 
 

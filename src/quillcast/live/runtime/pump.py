@@ -101,6 +101,7 @@ class Pump:
 
     def end_turn(self) -> None:
         """Phases 2 to 5."""
+        write = self.write
         while True:
             try:
                 if self._deferred:  # what these defer waits until the links have written
@@ -111,7 +112,7 @@ class Pump:
                             self.call(handler, *args)
             finally:
                 self.turning = False
-                events_left = self.write()
+                events_left = write()
             if not self._deferred:
                 break
             if events_left and not self._deliveries:  # the application comes before other processes

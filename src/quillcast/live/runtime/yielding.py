@@ -30,10 +30,11 @@ class Yielding:
 
     def yield_cpu(self) -> None:
         """Let other processes run first, if they need only a moment."""
-        now = self._clock()
+        clock, sched_yield = self._clock, self._sched_yield
+        now = clock()
         if now < self._paused_until:
             return
-        self._sched_yield()
-        self._long = self._long + 1 if self._clock() - now > LONG_S else 0
+        sched_yield()
+        self._long = self._long + 1 if clock() - now > LONG_S else 0
         if self._long >= LONG_MAX:
             self._long, self._paused_until = 0, now + PAUSE_S

@@ -113,8 +113,8 @@ class Connection(Framed):
         self,
         receiver: Receiver,
         transport: Transport,
-        bundle_came: Callable[[Bundle], None],
-        frame_came: Callable[[FrameType, bytes], None],
+        bundle_came: Callable[[Any, Bundle], None],
+        frame_came: Callable[[Any, FrameType, bytes], None],
     ) -> None:
         super().serve(receiver, transport, bundle_came, frame_came)
         self.proven_at = self._loop.time()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import RemoteError
@@ -106,9 +106,11 @@ class Framed(asyncio.BufferedProtocol):
                 if self.receiver is None:
                     self._before_serving(type_, bytes(content))
                 elif type_ is BUNDLE:
-                    self._bundle_came(Bundle.decode(content))
+                    bundle_came = self._bundle_came  # Python calls a variable faster than an attribute
+                    bundle_came(self.receiver, Bundle.decode(content))
                 else:
-                    self._frame_came(type_, bytes(content))
+                    frame_came = self._frame_came
+                    frame_came(self.receiver, type_, bytes(content))
                 if self.closing:
                     break
         except RemoteError as problem:
@@ -149,10 +151,10 @@ class Framed(asyncio.BufferedProtocol):
         self,
         receiver: Receiver,
         transport: Transport,
-        bundle_came: Callable[[Bundle], None],
-        frame_came: Callable[[FrameType, bytes], None],
+        bundle_came: Callable[[Any, Bundle], None],
+        frame_came: Callable[[Any, FrameType, bytes], None],
     ) -> None:
-        """From now on, what arrives belongs to this link, and this transport carries it."""
+        """From now on, what arrives belongs to this link, with which both are called, and this transport carries it."""
         self.transport, self.receiver = transport, receiver
         self._bundle_came, self._frame_came = bundle_came, frame_came
         self._reader.take_up_to(FRAME_BYTES_MAX)

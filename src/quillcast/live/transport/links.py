@@ -336,7 +336,7 @@ class Links:
         self.counters["links_opened"] += 1
         self._served[connection] = link
         transport = self.sharing.over(connection.transport, connection.peer.shared_memory, connection.peer.incarnation)
-        connection.serve(link, transport, partial(self.bundle_came, link), partial(self.frame_came, link))
+        connection.serve(link, transport, self.bundle_came, self.frame_came)
         link.take(connection)
         if replaced is not None and replaced is not link:
             self._report_lost(replaced)  # what the peer sends then goes over the new link, and opens no further one

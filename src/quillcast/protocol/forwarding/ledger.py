@@ -76,13 +76,20 @@ NO_LEDGER: Final = Ledger()
 
 
 def runs_of(*bundles: Bundle) -> list[Run]:
-    """The runs of events in bundles."""
+    """The runs of events in bundles. What continues the run before it is part of that."""
     runs = list[Run]()
+    start, whose, sequence, end, last = 0, b"", 0, 0, 0  # of the run, and one past it in the term and its sequences
     for bundle in bundles:
         at = bundle.envelope.first
         for block in bundle.blocks:
-            runs.append(new_tuple(Run, (at, block.publisher, block.first, block.count)))
-            at += block.count
+            if at != end or block.first != last or block.publisher != whose:
+                if end > start:
+                    runs.append(new_tuple(Run, (start, whose, sequence, end - start)))
+                start, whose, sequence = at, block.publisher, block.first
+            at = end = at + block.count
+            last = block.last
+    if end > start:
+        runs.append(new_tuple(Run, (start, whose, sequence, end - start)))
     return runs
 
 

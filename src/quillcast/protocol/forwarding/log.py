@@ -112,7 +112,7 @@ class Log:
                 break
             gone.append(entry)
             left_bytes -= bundle.size
-        self.take_out(gone)
+        self._take_out(gone, self.size_bytes - left_bytes)
         return gone
 
     def drop(self, term: Term) -> list[Bundle]:
@@ -129,10 +129,12 @@ class Log:
 
     def take_out(self, gone: list[tuple[int, Bundle]]) -> None:
         """Discard these bundles, given with their serials."""
-        bundles, gone_bytes = self._bundles, 0
-        for serial, bundle in gone:
+        self._take_out(gone, sum([bundle.size for _, bundle in gone]))
+
+    def _take_out(self, gone: list[tuple[int, Bundle]], gone_bytes: int) -> None:
+        bundles = self._bundles
+        for serial, _ in gone:
             del bundles[serial]
-            gone_bytes += bundle.size
         self.size_bytes -= gone_bytes
         self.budget.used_bytes -= gone_bytes
         if gone:

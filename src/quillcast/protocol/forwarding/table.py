@@ -21,7 +21,7 @@ from quillcast.protocol.forwarding.channels import Channel, Filter
 from quillcast.protocol.forwarding.discarding import forget
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
-from quillcast.protocol.forwarding.stream import BESIDE
+from quillcast.protocol.forwarding.stream import BESIDE, Stream
 
 
 class FlowListener(Protocol):
@@ -105,7 +105,7 @@ class ForwardingTable:
 
         Returns why it was not passed on, or an empty text.
         """
-        envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
+        envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.topic)
         if flow is None:
             return self._refuse(sender, bundle, "no_flow")
         term = envelope.term
@@ -132,7 +132,7 @@ class ForwardingTable:
         if flow.others and not is_repair:
             flow.note_way(bundle, BESIDE if envelope.record else sender.node_id)
         fills_front = is_repair and _fills_front(flow, bundle)
-        if not self.move(flow, bundle):
+        if not self.move(flow, bundle, stream):
             self.host.release(sender.node_id, bundle.size)  # it takes no room
             return "repeat" if flow.live(term) is not None or is_repair else "stale_term"
         listener.taken(flow, sender.node_id, bundle, is_due=fills_front)
@@ -162,19 +162,21 @@ class ForwardingTable:
                 self.host.release(contact.node_id, bundle.size)
                 self._drop(bundle, "link_lost")
 
-    def move(self, flow: Flow, bundle: Bundle) -> bool:
-        """Record a bundle's range and hand it to the flow's channels. False if it was stopped, a repeat or stale."""
+    def move(self, flow: Flow, bundle: Bundle, stream: Stream | None = None) -> bool:
+        """Record a bundle's range and hand it to the flow's channels. False if it was stopped, a repeat or stale.
+
+        `stream` is that of its term, if the caller has looked for it.
+        """
         if self.entrances and flow.topic in self.entrances:
             entering = self.entrances[flow.topic](bundle)
             if entering is None:
                 return False
             bundle = entering
-        envelope, stream = bundle.envelope, flow.current
-        if envelope.term != stream.term:
-            other = flow.live(envelope.term)
-            if other is None:
+        envelope = bundle.envelope
+        if stream is None:
+            stream = flow.current if envelope.term == flow.current.term else flow.others.get(envelope.term)
+            if stream is None:
                 return self._restore(flow, bundle)
-            stream = other
         if not flow.move(bundle, stream):
             return self._repeat(bundle)
         if not flow.keeps and flow.discard_unkept():

@@ -171,8 +171,7 @@ class Neighbours:
         link = self._links.get(node_id)
         return link.suspected if link is not None else node_id in self._lost
 
-    @property
-    def doubting(self) -> bool:
+    def is_doubting(self) -> bool:
         """Has any neighbour not answered yet? Only such a neighbour can be suspected without being lost."""
         return bool(self._asked)
 

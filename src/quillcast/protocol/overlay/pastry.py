@@ -248,10 +248,12 @@ class Pastry:
         seats = self.seats.of(key)
         return len(self.leaf_set) if seats is None else len(seats) - (self.host.contact in seats)
 
+    def may_have_lost(self, key: bytes) -> bool:
+        """May any of those be lost? A short look, for what is asked often."""
+        return bool(self.lost_peers.peers) or key in self.seats.topics
+
     def lost_lately(self, key: bytes, since: float) -> int:
         """How many of those were lost from `since` on."""
-        if not self.lost_peers.peers and key not in self.seats.topics:
-            return 0  # as nearly always: this runs for every receipt
         seats = self.seats.lately(key, since)
         return len(self.lost_peers.since(since)) if seats is None else sum(at is not None for _, at in seats)
 

@@ -460,10 +460,12 @@ class Publisher:
             self.waiting_bytes -= self.waiting.popleft().size
 
     def _let_go(self, below: int) -> None:
-        while self.retained and self.retained[0].last <= below:
-            self.retained_bytes -= self.retained.popleft().size
+        retained, freed_bytes = self.retained, 0
+        while retained and retained[0].last <= below:
+            freed_bytes += retained.popleft().size
+        self.retained_bytes -= freed_bytes
         self.places.let_go(below)
-        self.sent = max(self.sent, self.retained[0].first if self.retained else self.next)
+        self.sent = max(self.sent, retained[0].first if retained else self.next)
 
     def check(self) -> None:
         """Raise AssertionError unless the marks and the blocks kept agree."""

@@ -102,12 +102,12 @@ class Admitter:
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
-            if block.first > admission.expected and not self.descriptor.settings.reliable:
-                admission.expected = block.first
             if block.first > admission.expected:
-                if admission.may_go_back(self.host.now(), self.config.gap_s):
-                    self.marks[block.publisher] = True
-                continue
+                if self.descriptor.settings.reliable:
+                    if admission.may_go_back(self.host.now(), self.config.gap_s):
+                        self.marks[block.publisher] = True
+                    continue
+                admission.expected = block.first
             self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
                 self.host.trace(Repeated(self.topic, "root", block.count))

@@ -24,7 +24,7 @@ class Arrivals:
         flow_control: FlowControl, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.trees, self.terms, self.progress, self.flow_control = host, trees, terms, progress, flow_control
-        self.schedule = progress.schedule
+        self.schedule, self.placement = progress.schedule, progress.placement
         self.source_streams = source_streams
         self.dispatch = dispatch
 
@@ -47,10 +47,10 @@ class Arrivals:
 
     def moved(self, flow: Flow, bundle: Bundle) -> None:
         """Neighbours are told how far the topic came."""
-        tree = self.trees[flow.topic]
+        tree = self.trees[bundle.topic]
         if flow.others:
             self._moved_stream(tree, bundle.envelope.term)
-        if flow.topic in self.progress.placement.entered:
+        if bundle.topic in self.placement.entered:
             self.progress.of_scope.note(tree, bundle)
         if self.schedule.moved(tree, bundle.size):  # `Progress.moved`, inline: this runs for every bundle
             self.progress.hurry(tree)

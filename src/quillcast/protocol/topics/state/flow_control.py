@@ -145,7 +145,8 @@ class FlowControl:
             if own:
                 self._give_back_here(size_bytes, topic)
             else:
-                self.host.release(sender, size_bytes)
+                release = self.host.release
+                release(sender, size_bytes)
             return
         if self.small.is_due:
             self._look(self.host.now())

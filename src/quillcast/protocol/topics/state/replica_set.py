@@ -16,8 +16,7 @@ NEAR_MAX = 6  # peers near a topic among which a former root is looked for; a gu
 class FailureDetector(Protocol):
     """Which neighbours the failure detector suspects."""
 
-    @property
-    def doubting(self) -> bool:
+    def is_doubting(self) -> bool:
         """Is any neighbour suspected?"""
         ...
 
@@ -143,9 +142,9 @@ class ReplicaSet:
 
         A peer that it only heard of, and that never answered, may have left long ago.
         """
+        if not (self.neighbours.is_doubting() or self.overlay.may_have_lost(topic)):
+            return False  # this runs for every receipt
         since = self._lately
-        if not (self.neighbours.doubting or self.overlay.lost_lately(topic, since)):
-            return False
         lately = self.overlay.closest_lately(topic, self.count, since, met=True)
         reached = [c for c, lost_at in lately if lost_at is None and not self.neighbours.suspected(c.node_id)]
         return 2 * len(reached) <= len(lately)

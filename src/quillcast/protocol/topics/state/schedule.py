@@ -51,10 +51,10 @@ class Schedule:
 
     def moved(self, tree: Tree, size_bytes: int) -> bool:
         """So many more bytes are to be told of. Are those so many that the next report is not to be waited for?"""
-        topic = tree.flow.topic
-        if topic not in self.dirty:
+        dirty, topic = self.dirty, tree.flow.topic
+        if topic not in dirty:
             self.touch(tree)
-        self.dirty[topic] = bytes_ = self.dirty[topic] + size_bytes
+        dirty[topic] = bytes_ = dirty[topic] + size_bytes
         return bytes_ >= self.config.report_bytes
 
     def told(self, tree: Tree) -> None:
