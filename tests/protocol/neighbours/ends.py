@@ -25,6 +25,7 @@ class End:
         self.timers: list[tuple[float, Any]] = []
         self.traced: list[Record] = []
         self.heard: dict[bytes, bytes] = {}
+        self.removed: list[bytes] = []
         self.streams = Streams(self, link.config, self)  # type: ignore[arg-type]
 
     @property
@@ -55,10 +56,11 @@ class End:
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         assert sender.node_id == self.other.me
-        assert self.heard.get(key) != value, "the listener was told of a change that is none"
         if value is None:
-            del self.heard[key]
+            self.removed.append(key)
+            self.heard.pop(key, None)
         else:
+            assert self.heard.get(key) != value, "the listener was told of a change that is none"
             self.heard[key] = value
 
     # Calls of tests

@@ -82,6 +82,23 @@ def test_changes_soon_after_are_sent_together_with_their_last_values() -> None:
     assert link.a.sent[1].changes == ((RAIN, b"much"), (SNOW, None))
     link.deliver_all()
     assert link.b.heard == {SUN: b"up", RAIN: b"much"}
+    assert link.b.removed == [SNOW], "who waits for the end of what it was never sent would wait for good"
+
+
+def test_a_restarted_peer_hears_that_a_key_is_removed_that_it_was_never_sent() -> None:
+    """As a peer that leaves soon after, and waits until a child has another parent."""
+    link = link_with({SUN: b"up"})
+    link.a.drop(SUN)
+    link.deliver_all()
+    link.restart("b")
+    link.a.put(RAIN, b"some")
+    link.a.put(SNOW, b"none")
+    link.a.drop(SNOW)
+    link.a.drop(RAIN)
+    link.a.put(RAIN, b"much")
+    link.advance(0.1)
+    link.deliver_all()
+    assert (link.b.heard, link.b.removed) == ({RAIN: b"much"}, [SNOW])
 
 
 def test_changes_that_wait_are_sent_in_the_order_in_which_they_were_made_last() -> None:

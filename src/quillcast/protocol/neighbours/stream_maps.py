@@ -1,7 +1,9 @@
 """The two ends of a change stream: the map that a peer sends a neighbour, and the copy of it there (`streams.py`)."""
 
 from array import array
+from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import islice
 from zlib import crc32
 
 from quillcast.core.interning import EMPTY, interned
@@ -12,6 +14,7 @@ DIGEST_BYTES = 8
 LIFE_BYTES = 8  # host.incarnation
 SIGN_BYTES = 4
 NEVER = float("-inf")
+REMOVED_MAX = 1024  # removed keys that are kept while a copy is asked for; a guess
 
 
 class DigestedMap:
@@ -154,15 +157,17 @@ class Outgoing(DigestedMap):
 class Incoming(DigestedMap):
     """The copy of the map that a neighbour sends.
 
-    `asked_since` is the time of the first open request, and `answered_at` of the last part of an answer.
+    `asked_since` is the time of the first open request, and `answered_at` of the last part of an answer. `removed` are
+    keys that the neighbour removed meanwhile, and that are not in the copy.
     """
 
-    __slots__ = ("answered", "answered_at", "asked_at", "asked_since", "requests")
+    __slots__ = ("answered", "answered_at", "asked_at", "asked_since", "removed", "requests")
 
     def __init__(self) -> None:
         super().__init__(b"")
         self.asked_since: float | None = None
         self.asked_at, self.requests, self.answered, self.answered_at = NEVER, 0, False, NEVER
+        self.removed: dict[bytes, None] = {}
 
     def advance(self, number: int) -> None:
         """The copy is as it was at this change."""
@@ -171,6 +176,16 @@ class Incoming(DigestedMap):
     def open_request(self, now: float) -> None:
         """The copy is behind or wrong: what it lacks is asked for from now on."""
         self.asked_since, self.requests = now, 0
+
+    def note_removed(self, keys: Iterable[bytes]) -> None:
+        """The neighbour removed these keys, and what else it changed is asked for first."""
+        unknown = (key for key in keys if key not in self.entries)
+        self.removed.update(dict.fromkeys(islice(unknown, REMOVED_MAX - len(self.removed))))
+
+    def take_removed(self) -> list[bytes]:
+        """The keys that the neighbour removed while it was asked, and that it did not set again."""
+        removed, self.removed = self.removed, {}
+        return [key for key in removed if key not in self.entries]
 
     def note_request(self, now: float) -> None:
         """It was asked for once more."""

@@ -50,7 +50,7 @@ class StreamListener(Protocol):
     """Is told of the changes that neighbours send."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """The neighbour sent a new value for the key, or None if it removed the key.
+        """The neighbour sent a new value for the key, or None if it removed the key, which may never have been sent.
 
         It is not a change if the neighbour sends the same value after a restart. Raises `Implausible` for a value
         that is not to be kept.
@@ -343,6 +343,7 @@ class Streams:
                 incoming.advance(number)
         elif not incoming.passed(epoch, number):
             self._ask(sender, incoming)
+            incoming.note_removed(key for key, value in message.changes if value is None)
 
     def _replace(self, sender: Contact, message: Contents) -> None:
         """Replace a part of the copy by an answer, if its request is still open."""
@@ -362,18 +363,23 @@ class Streams:
         if incoming.digest == message.digest:
             incoming.follow(epoch, message.number)
             incoming.close_request()
+            self._apply(sender, incoming, [(key, None) for key in incoming.take_removed()])
         elif message.end is None and message.asked_at == incoming.asked_at:
             self._ask_again(sender, incoming)  # a part was lost
 
     def _apply(self, sender: Contact, incoming: Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
-        """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender."""
+        """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender.
+
+        It is told of a removed key that it never heard of, too. The entry was removed before it was sent, and the
+        listener may wait for what that says.
+        """
         for key, value in changes:
             if self._incoming.get(sender.node_id) is not incoming:
                 return False
             before = incoming.entries.get(key)
             if self.listener is None:
                 self._set(incoming, key, value)
-            elif self._set(incoming, key if before is not None else self.listener.kept(key), value):
+            elif self._set(incoming, key if before is not None else self.listener.kept(key), value) or value is None:
                 try:
                     self.listener.changed(sender, key, value)
                 except Implausible:
