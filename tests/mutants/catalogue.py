@@ -755,6 +755,14 @@ MUTANTS = (
         "test_a_restarted_peer_does_not_know_that_a_topic_is_new_to_those_that_are_lost",
     ),
     Mutant(
+        "lost-by-the-parent-that-it-hears",
+        "A peer whose parent asks where it is looks for another, for it is heard there no more.",
+        "protocol/topics/membership/whereabouts.py",
+        "            elif tree.parent is not None and self._is_missed_there(topic):\n",
+        "            elif False:\n",
+        "protocol/topics/test_whereabouts.py::test_a_peer_looks_for_another_parent_when_its_own_asks_where_it_is",
+    ),
+    Mutant(
         "returning-peers-not-asked",
         "A root that took a topic for new asks lost peers that return what they know of it.",
         "protocol/topics/root/replication.py",

@@ -276,6 +276,10 @@ WILD_SEEDS = {
         9920030,
         "sessions,apart_pairs",
     ): "a peer took a topic over and asked nobody, as the only one to ask was suspected",
+    (
+        9920135,
+        "sessions,apart_pairs",
+    ): "a peer did not learn that its parent, which it still heard, had lost it, and its lease ended",
     (5400138, "apart_pairs"): "as 5610090, and what waited behind a gap of one term was reported lost with another",
     (5303072, ""): "a reader waited for good behind a gap of a term that turned out to be best-effort",
     (5300046, ""): "a root that followed another began a best-effort session before its publishers had sent again",

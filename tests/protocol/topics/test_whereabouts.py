@@ -89,6 +89,21 @@ def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None
     assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said, number))]
 
 
+def test_a_peer_looks_for_another_parent_when_its_own_asks_where_it_is(world: Parts) -> None:
+    """It is heard there no more, and still hears it. One question may have been asked before it was heard again."""
+    tree = world.tree()
+    tree.parent, tree.path = BOB, (BOB.node_id,)
+    world.terms.keep(tree)
+    world.membership.parents.add(BOB)
+    number = world.membership.moves.of(tree.topic)
+    parents = []
+    for at in (0.0, 0.5, 10.0, 11.0):
+        round_at(world, at * CONFIG.tree_heartbeat_s)
+        world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, ())]))
+        parents.append(tree.parent)
+    assert parents == [BOB, BOB, BOB, None]
+
+
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
     topic = b"t" * 16
     number = world.membership.moves.of(topic)

@@ -243,6 +243,15 @@ class TreeMembership:
         self.detach(tree, "refused")
         tree.begin_move()
 
+    def forgotten(self, tree: Tree) -> None:
+        """The parent has lost this peer, as it says, or shows."""
+        self.host.trace(Mark("parent_forgot_child"))
+        self.sent_away(tree)
+        if tree.needed or self.trees.leaving:
+            self.join(tree)
+        else:
+            self.close(tree)
+
     # ---- the parent
 
     def refuse(self, other: Contact, topic: bytes, term: Term) -> None:

@@ -63,12 +63,7 @@ class Reporting:
             self.children.remove(tree, sender.node_id, "moved", lease=True)
             self.membership.leave_if_idle(tree)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id:
-            self.host.trace(Mark("parent_forgot_child"))
-            self.membership.sent_away(tree)
-            if tree.needed or self.membership.trees.leaving:
-                self.membership.join(tree)
-            else:
-                self.membership.close(tree)
+            self.membership.forgotten(tree)
 
     def _child_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport) -> None:
         if tree is None or sender.node_id not in tree.leases.children:

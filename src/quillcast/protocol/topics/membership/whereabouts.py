@@ -25,6 +25,8 @@ from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
+MISSED_ROUNDS = 4  # a parent that asks twice within so many rounds has lost this peer; a guess: questions may be lost
+
 
 class Whereabouts:
     """Asks lost children, answers as one, and has those above hear of a child again."""
@@ -36,6 +38,7 @@ class Whereabouts:
         """`ask_s`: how often a lost child is asked, in seconds."""
         self.host, self.ask_s, self.trees = host, ask_s, trees
         self.children, self.membership, self.schedule = children, membership, schedule
+        self.missed_since: dict[bytes, float] = {}  # by topic: since when the parent asks where this peer is
         dispatch.on_message(LeaseHeld, self.lease_held)
         dispatch.on_message(SpeaksElsewhere, self.speaks_elsewhere)
         dispatch.on_message(LeaseOver, self.lease_over)
@@ -43,6 +46,9 @@ class Whereabouts:
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Ask the lost children that hold anything back."""
+        if self.missed_since:
+            recently = now - MISSED_ROUNDS * self.ask_s
+            self.missed_since = {topic: since for topic, since in self.missed_since.items() if since >= recently}
         to_ask: dict[Contact, list[tuple[bytes, int, tuple[bytes, ...]]]] = {}
         for tree in [self.trees[topic] for topic in self.schedule.due if topic in self.trees]:
             for lease in tree.leases.orphaned.values():
@@ -56,7 +62,10 @@ class Whereabouts:
                 self.host.send(contact, LeaseHeld(page))
 
     def lease_held(self, sender: Contact, message: LeaseHeld) -> None:
-        """A former parent asks. Only who neither restarted nor left others behind speaks for all that were below it."""
+        """A former parent asks. Only who neither restarted nor left others behind speaks for all that were below it.
+
+        If it is the present one, and asks again, what goes from here to there does not arrive, though it is heard.
+        """
         over: list[tuple[bytes, int]] = []
         elsewhere: list[tuple[bytes, bytes]] = []
         named: dict[tuple[Contact, int], list[tuple[bytes, bytes]]] = {}
@@ -70,12 +79,20 @@ class Whereabouts:
                 self.membership.moves.count(topic, number)  # it asked the sender, and another was its parent in the end
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
                 named.setdefault((tree.parent, self.membership.moves.of(topic)), []).append(elsewhere[-1])
+            elif tree.parent is not None and self._is_missed_there(topic):
+                self.membership.forgotten(tree)
         if over := [each for each in over if not self.membership.last_word(each[0]).moved]:
             self.host.send(sender, LeaseOver(over))
         if elsewhere:
             self.host.send(sender, SpeaksElsewhere(elsewhere))
         for (parent, number), topics in named.items():
             self.host.send(parent, NameAgain(topics, number))
+
+    def _is_missed_there(self, topic: bytes) -> bool:
+        """Does the parent ask again? It may ask once before it hears this peer again, and takes it back."""
+        now = self.host.now()
+        since = self.missed_since.setdefault(topic, now)
+        return now - since >= self.ask_s
 
     def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
         """A child that was lost has another parent."""
