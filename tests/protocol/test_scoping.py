@@ -10,6 +10,7 @@ from quillcast.core.envelope import DOWN, UP
 from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact, Message
 from quillcast.core.multicast import SCHEME, parse
+from quillcast.core.trace import Attached
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.recovery import Recovery
@@ -182,6 +183,22 @@ def test_a_member_that_never_heard_of_a_topic_takes_in_whom_it_invites() -> None
     site.village.act(inviter, lambda peer: peer.host.send(contact, said))
     site.village.run(0.5)
     assert site.parents()[invited] == inviter
+
+
+def test_a_member_that_two_peers_invite_moves_ever_more_rarely() -> None:
+    """One of them goes by orders of before, and invites it again as soon as it has lost it."""
+    site = Site(4, Star())
+    site.subscribe(site.members)
+    above = site.parents()
+    entry = site.entered()[0]
+    moving, other = [number for number in site.members if number != entry][:2]
+    assert above[moving] == entry
+    for _ in range(60):
+        if site.parents()[moving] == entry:
+            site.move(moving, other)
+        site.village.run(1)
+    moves = [each for _, number, each in site.village.world.journal.records if number == moving]
+    assert 4 <= sum(isinstance(each, Attached) for each in moves) <= 16
 
 
 def test_a_scope_moves_up_where_a_peer_nearer_to_the_root_has_room() -> None:

@@ -232,13 +232,20 @@ def test_members_that_would_lie_too_deep_are_told_so() -> None:
 # ---- sender and receiver
 
 
+def invited(network: Network, member: str, *, enters: bool = True) -> list[bytes]:
+    """The topics in which a member of Q heeds an invitation from outside, if that `enters`, or from inside."""
+    invitation = manager(network, "Q").state.invitation(peer(member).id, enters=enters)
+    membership = network.peers[peer(member).id].membership
+    return [topic for topic in (T,) if membership.invited_by(invitation, topic)]
+
+
 def test_the_sender_asks_the_receiving_scopes_manager_for_the_channel() -> None:
     network = campus()
     (sender,) = manager(network, "Q").state.senders.values()
     assert sender.party == peer("B")
     asked = network.peers[peer("B").id].requests.asked[scope("Q").id]
     ((of, spec),) = asked.answer.specs
-    invitation = manager(network, "Q").state.invitation(peer("C").id)
+    invitation = manager(network, "Q").state.invitation(peer("C").id, enters=True)
     assert (of, [part.spec for part in spec.parts]) == (T, [Address(peer("C").contact, invitation)])
 
 
@@ -252,6 +259,8 @@ def test_a_receiver_renegotiates_when_its_entry_point_is_gone() -> None:
 def test_the_entry_point_is_the_member_nearest_to_the_sender() -> None:
     network = campus()
     assert assignment(network, "C").rank == 0
+    assert invited(network, "C") == invited(network, "D", enters=False) == [T]
+    assert invited(network, "C", enters=False) == invited(network, "D") == []
     network.leave("B")
     network.round_trips = {(peer(of).id, peer(to).id): 0.05 if of == "C" else 0.01 for of in "CD" for to in "AB"}
     network.settle()
@@ -259,6 +268,8 @@ def test_the_entry_point_is_the_member_nearest_to_the_sender() -> None:
     network.role("B", T, "X", subscribes=True)
     network.settle()
     assert (assignment(network, "D").rank, assignment(network, "C").rank) == (0, 1)
+    assert invited(network, "C") == [], "who goes by older orders does not know that another is the entry point"
+    assert invited(network, "D") == [T]
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
 
 

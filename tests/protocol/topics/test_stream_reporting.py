@@ -11,6 +11,9 @@ from quillcast.core.errors import Implausible
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.forwarding.channels import PeerSink
+from quillcast.protocol.forwarding.ordered import Ordered, Way
+from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes
 from quillcast.protocol.scopes.records import encode as encode_record
@@ -19,6 +22,7 @@ from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
 from quillcast.protocol.topics.messages import Accepted, CutLeases, Denied, StreamsEnded
+from quillcast.protocol.topics.state.channels import install
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import CameFromSource, GapNoticed, LeaveIfIdle, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
@@ -67,6 +71,24 @@ def events(world: Parts, tree: Tree, count: int) -> None:
 def report(world: Parts, tree: Tree, sender: Contact, value: StreamReport | None, term: Term = STREAM) -> None:
     encoded = encode(value) if value is not None else None
     world.stream_reporting.changed(sender, stream_key(tree.topic, term), encoded)
+
+
+@pytest.mark.parametrize(("beside", "alive", "sent"), [(False, True, 0), (False, False, 1), (True, False, 0)])
+def test_no_source_is_sent_its_own_stream_whatever_scopes_order(
+    world: Parts, *, beside: bool, alive: bool, sent: int
+) -> None:
+    """A child that does not say that it is the source may have been restarted. Past the tree, nothing is owed."""
+    tree = below(world, CAROL)
+    child(world, tree, DORA if beside else BOB)
+    enters = Way(PeerSink(world.host, BOB), lambda bundle: bundle, lambda bundle: bundle)
+    install(tree, [ChannelSpec(contact) for contact in (DORA if beside else BOB,)], Ordered({BOB.node_id: enters}))
+    world.source_streams.learn(tree, STREAM, 0)
+    if not beside:
+        report(world, tree, BOB, StreamUp(0, 0, 0, alive=alive))
+    record = encode_record(originated(2, 1))
+    envelope = Envelope(tree.topic, DOWN, STREAM, 0, record=record)
+    world.table.arrive(CAROL, Bundle(envelope, (block(PAUL, 0, b"event"),)))
+    assert sum(to == BOB for to, _ in world.host.carried) == sent
 
 
 def test_a_parents_report_on_a_stream_makes_it_known_and_its_missing_events_looked_for(world: Parts) -> None:

@@ -520,9 +520,9 @@ class Composition:
             for client in self._clients("publishes"):
                 yield client.label, ChannelOrder(ChannelLabel((), (server,)), self._spec(server), any_bundle)
 
-    def _spec(self, label: int) -> Spec:
+    def _spec(self, label: int, *, enters: bool = False) -> Spec:
         party = self.state.members[label].party
-        return to_party(party, self.state.invitation(party.id))
+        return to_party(party, self.state.invitation(party.id, enters=enters))
 
     def _agreed(self, sender: bytes) -> tuple[Rate, ...]:
         """What a sender has to keep to."""
@@ -536,10 +536,11 @@ class Composition:
             return Multicast(self.config.multicast)
         entries = self.kept.entries[: self.config.entry_points]
         n, rates, filter_ = len(entries), self._agreed(sender), self.entering.filter
+        filters = (both(filter_, Modulo(n, (k,)) if n > 1 else None) for k in range(n))
         return Subchannels(
             tuple(
-                Subchannel(label, self._spec(label), both(filter_, Modulo(n, (k,)) if n > 1 else None), rates)
-                for k, label in enumerate(entries)
+                Subchannel(label, self._spec(label, enters=True), each, rates)
+                for label, each in zip(entries, filters, strict=True)
             )
         )
 

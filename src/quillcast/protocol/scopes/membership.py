@@ -218,9 +218,16 @@ class Membership:
         known = {root.scope: root for orders in reversed([*self._obeyed()]) for root in reversed(orders.roots)}
         return tuple(reversed(known.values()))
 
-    def invited_by(self, invitation: bytes) -> bool:
-        """Is this what shows that an owner wants this party to be somebody's child?"""
-        return any(orders.invitation == invitation for orders in self._obeyed() if orders.invitation)
+    def invited_by(self, invitation: bytes, topic: bytes) -> bool:
+        """Is this what shows that an owner wants this party to be somebody's child in a topic?
+
+        Only an entry point has a parent outside, and it has none inside. Who invites another goes by old orders.
+        """
+        for orders in self._obeyed():
+            if invitation and invitation in (orders.invitation, orders.entrance):
+                rank = next((each.rank for each in orders.assignments if each.topic == topic), None)
+                return (rank == 0) == (invitation == orders.entrance)
+        return False
 
     def bounds(self) -> tuple[Bounds, ...]:
         """What scopes above bound."""

@@ -152,7 +152,7 @@ class OrderBook:
         orders = Orders(
             scope, epoch, number, member.serial, label, common.above, assignments, channels, common.ring, groups,
             self.succession, self._others(label), common.roots, common.bounds, self.state.invitation(member.party.id),
-            tuple(_around(parts)),
+            tuple(_around(parts)), self.state.invitation(member.party.id, enters=True),
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))

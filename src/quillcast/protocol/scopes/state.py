@@ -248,9 +248,10 @@ class ScopeState(msgspec.Struct):
         what = f"quillcast multicast {self.generation} {mechanism}"
         return hashlib.blake2b(what.encode(), key=self.secret, digest_size=KEY_BYTES).digest()
 
-    def invitation(self, member: bytes) -> bytes:
-        """What shows a member that it is invited as the manager wants. It stays the same."""
-        return hashlib.blake2b(b"invitation" + member, key=self.secret, digest_size=INVITATION_BYTES).digest()
+    def invitation(self, member: bytes, *, enters: bool = False) -> bytes:
+        """What shows a member that the manager wants its invitation, from outside if it `enters`. It stays the same."""
+        what = b"entrance" if enters else b"invitation"
+        return hashlib.blake2b(what + member, key=self.secret, digest_size=INVITATION_BYTES).digest()
 
     def set_owners(self, owners: Mapping[bytes, Owner]) -> None:
         """Be a member of these scopes, the preferred one first, and of no others. What is known of them stays."""

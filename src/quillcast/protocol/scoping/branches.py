@@ -46,17 +46,21 @@ class Branches:
         self.host, self.overlay, self.trees = host, overlay, trees
         self.placement, self.dispatch = placement, dispatch
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
-        self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet
+        self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet, or not for long
         self.parents: dict[bytes, Contact] = {}  # by topic in which this peer is the entry point: the peer outside
 
     def invite(self, controller: LocalController, beats: int) -> None:
         """Invite the peers that are to be children here and are not yet.
 
         A peer that does not become one is invited again after ever more beats: there may be no room for this peer in
-        the tree but below the other.
+        the tree but below the other. So is one that does not stay, for another peer may invite it as well.
         """
         missing = dict.fromkeys(self._missing_children(controller))
-        self.invited = {each: invited for each, invited in self.invited.items() if each in missing}
+        self.invited = {
+            each: tried
+            for each, tried in self.invited.items()
+            if each in missing or beats < tried.again_at + INVITED_EVERY_MAX
+        }
         self.placement.expect(_by_topic(missing))
         topics = dict[Contact, list[WireId]]()
         invitations = {

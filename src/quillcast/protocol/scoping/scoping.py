@@ -317,8 +317,10 @@ class Scoping:
 
     def _invited(self, sender: Contact, message: Invite) -> None:
         """Be the child of another peer, if a manager of this peer's scopes wants that."""
-        if self.controller is not None and self.controller.membership.invited_by(message.invitation):
-            self.dispatch.order(Invited(tuple(message.topics), sender))
+        membership = self.controller.membership if self.controller is not None else None
+        topics = [topic for topic in message.topics if membership and membership.invited_by(message.invitation, topic)]
+        if topics:
+            self.dispatch.order(Invited(tuple(topics), sender))
         else:
             self.host.trace(Mark("uninvited"))
 

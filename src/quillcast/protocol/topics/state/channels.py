@@ -62,12 +62,32 @@ def _install_beside(tree: Tree, ordered: Ordered) -> None:
         if node not in tree.beside:
             tree.lead_beside(node, Channel(way.sink, tree.flow.log.end))
             tree.flow.open(tree.beside[node])
-        tree.beside[node].lead(way.sink, way.enters)
+        tree.beside[node].lead(way.sink, _without_its_own(node, way.enters) if tree.by_source else way.enters)
 
 
 def _filter_to(tree: Tree, node: bytes, wanted: Filter | None) -> Filter | None:
-    """What a channel to a neighbour lets through."""
-    return tree.sources.filter_to(node, tree.flow, wanted) if tree.by_source else wanted
+    """What a channel to a child lets through."""
+    if not tree.by_source:
+        return wanted
+    enters = tree.sources.filter_to(node, tree.flow, wanted)
+
+    def unless_numbered_there(bundle: Bundle) -> Bundle | None:
+        term = bundle.envelope.term
+        child = tree.leases.children.get(node) if term.is_of(node) else None
+        report = child.streams.get(term) if child is not None else None
+        return enters(bundle) if report is None or not report.alive else None
+
+    return unless_numbered_there
+
+
+def _without_its_own(node: bytes, enters: Filter) -> Filter:
+    """Past the tree, no source is sent its own stream, whatever managers order. After a restart it asks for that."""
+
+    def others(bundle: Bundle) -> Bundle | None:
+        term = bundle.envelope.term
+        return None if term.of_source and term.is_of(node) else enters(bundle)
+
+    return others
 
 
 def way_to(tree: Tree, node: bytes) -> Channel | None:
