@@ -795,6 +795,15 @@ MUTANTS = (
         "protocol/topics/test_stream_reporting.py::test_no_source_is_sent_its_own_stream_whatever_scopes_order",
     ),
     Mutant(
+        "lost-to-another-and-answered-here",
+        "A new topic is not held back because another peer lost those that answered here.",
+        "protocol/topics/state/replica_set.py",
+        "        silent = sum(node not in answered for node in doubt.lost)\n",
+        "        silent = len(doubt.lost)\n",
+        "protocol/topics/test_candidacy.py::"
+        "test_nobody_doubts_that_a_topic_is_new_because_another_lost_peers_that_answered_here",
+    ),
+    Mutant(
         "returning-peers-not-asked",
         "A root that took a topic for new asks lost peers that return what they know of it.",
         "protocol/topics/root/replication.py",

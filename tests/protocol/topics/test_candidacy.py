@@ -21,7 +21,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Accepted, Denied, Have, Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.candidacy import WAITING_MAX, RootCheckDue
-from quillcast.protocol.topics.root.replication import RoundsDue
+from quillcast.protocol.topics.root.replication import Round, RoundsDue
 from quillcast.protocol.topics.root_messages import (
     Create,
     Created,
@@ -38,6 +38,7 @@ from quillcast.protocol.topics.root_messages import (
 )
 from quillcast.protocol.topics.state import successors
 from quillcast.protocol.topics.state.comparing import CompareDue
+from quillcast.protocol.topics.state.replica_set import TopicDoubt
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer
@@ -290,7 +291,7 @@ def test_a_restarted_peer_does_not_know_that_a_topic_is_new_to_those_that_are_lo
     without(village, *lost)
     replica_set, now = village.peers[told].topics.replica_set, village.peers[told].host.now()
     replica_set.began_at = now if restarted else replica_set.began_at
-    until = replica_set.doubtful_until(TOPIC, village.world.machines[asker].node_id)
+    until = replica_set.doubt(TOPIC, village.world.machines[asker].node_id).until
     assert (until > now + 15) == restarted
 
 
@@ -322,10 +323,10 @@ def test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_
     village = Village(8)
     peer = village.peers[by_distance(village)[-1]]
     monkeypatch.setattr(peer.neighbours, "suspected", lambda node: True)
-    doubtful_until, me, now = peer.topics.replica_set.doubtful_until, peer.host.me, peer.host.now()
+    doubt, me, now = peer.topics.replica_set.doubt, peer.host.me, peer.host.now()
     answered = [machine.node_id for machine in village.world.machines]
-    assert doubtful_until(TOPIC, me, ()) == now + TopicConfig().lease_s
-    assert doubtful_until(TOPIC, me, answered) == doubtful_until(TOPIC, answered[0]) == 0.0
+    assert doubt(TOPIC, me, ()).until == now + TopicConfig().lease_s
+    assert doubt(TOPIC, me, answered) == doubt(TOPIC, answered[0]) == TopicDoubt()
 
 
 @pytest.mark.parametrize("knows", [2, 3], ids=["next", "near"])
@@ -343,7 +344,7 @@ def test_a_candidate_asks_others_in_place_of_those_that_it_suspects_and_all_that
     me, node = village.peers[root], village.world.machines[suspected].node_id
     monkeypatch.setattr(me.neighbours, "suspected", lambda each: each == node)
     if knows == 2:  # there is no doubt: nobody is known to be lost
-        monkeypatch.setattr(me.topics.replica_set, "doubtful_until", lambda *_: 0.0)
+        monkeypatch.setattr(me.topics.replica_set, "doubt", lambda *_: TopicDoubt())
     village.subscribe(root, NAME, Reader())
     village.run(0.5)
     tree = village.tree(root, NAME)
@@ -363,6 +364,23 @@ def test_a_root_that_took_a_topic_for_new_asks_those_whom_it_suspected(monkeypat
     tree = village.tree(root, NAME)
     assert tree is not None
     assert tree.descriptor.owner_key
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 3])
+def test_nobody_doubts_that_a_topic_is_new_because_another_lost_peers_that_answered_here(answers: int) -> None:
+    """One who is asked cannot reach three of the five that would know, and the candidate may."""
+    village = Village(8)
+    peer = village.peers[by_distance(village)[0]]
+    others = [village.world.machines[number].contact for number in by_distance(village)[1:]]
+    teller, lost = others[0], others[2:5]
+    rounds: list[Round] = []
+    peer.topics.replication.ask(TOPIC, rounds.append)
+    doubtful = TopicEntry(TOPIC, None, NO_TERM, doubtful_s=9.0, lost=tuple(each.node_id for each in lost))
+    peer.message(teller, StateAnswer([doubtful]))
+    for each in others[1:]:
+        joining = each in lost[answers:]
+        peer.message(each, StateAnswer([TopicEntry(TOPIC, None, NO_TERM)], joining=joining))
+    assert (peer.topics.replication.doubtful_until(rounds[0]) > 0.0) == (answers == 0)
 
 
 EARLIER = Term(1, bytes(16))

@@ -140,8 +140,8 @@ def test_a_root_that_alone_keeps_its_state_takes_no_topic_for_new_before_a_lease
     parts = Parts()
     began_at = parts.host.now()
     alone = ReplicaSet(parts.host, msgspec.structs.replace(CONFIG, replicas=1), parts.overlay, parts.neighbours)
-    assert alone.doubtful_until(WEATHER, parts.host.me) == began_at + CONFIG.lease_s
-    assert parts.replica_set.doubtful_until(WEATHER, parts.host.me) == 0.0
+    assert alone.doubt(WEATHER, parts.host.me).until == began_at + CONFIG.lease_s
+    assert parts.replica_set.doubt(WEATHER, parts.host.me).until == 0.0
 
 
 def test_the_end_of_a_lease_of_a_child_of_old_that_now_stands_above_is_reported(world: Parts) -> None:

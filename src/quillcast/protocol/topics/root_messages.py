@@ -18,6 +18,7 @@ from quillcast.protocol.topics.messages import (
     Words,
 )
 
+LOST_TOLD_MAX = 16  # peers that would know a topic and are lost; a guess: more than keep its state
 FOLLOWED_MAX = 16  # terms that a transfer names as its own line; a guess: more than begin within a lease
 
 
@@ -192,6 +193,8 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     """Of no owner, and so it does not stand beside `descriptor`; but terms are of its session, which is a later one."""
     has_closer: bool = False
     """It knows another peer that is closer to the topic than the one that asked."""
+    lost: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=LOST_TOLD_MAX)] = ()
+    """Those of `doubtful_s`, which the asker may have reached."""
 
 
 class StateQuery(Message, frozen=True, tag=62):

@@ -19,11 +19,18 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.root_messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
+from quillcast.protocol.topics.root_messages import (
+    LOST_TOLD_MAX,
+    Recorded,
+    RecordState,
+    StateAnswer,
+    StateQuery,
+    TopicEntry,
+)
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.records import pages, send_entries
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
+from quillcast.protocol.topics.state.replica_set import ReplicaSet, TopicDoubt
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -49,7 +56,7 @@ class Round:
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
         self.between: dict[Contact, None] = {}  # those that know another peer that may be root
-        self.doubtful_until = 0.0  # the topic may have been in use until then, as those who were asked say
+        self.doubts: list[TopicDoubt] = []  # of those who were asked
         self.then: list[Callable[[Round], None]] = []
 
     @property
@@ -157,8 +164,10 @@ class Replication:
 
     def doubtful_until(self, round_: Round) -> float:
         """Until when a topic that is new to all who were asked, and here, may have been in use."""
-        here = self.replica_set.doubtful_until(round_.topic, self.host.me, round_.answers)
-        return max(round_.doubtful_until, here)
+        here = self.replica_set.doubt(round_.topic, self.host.me, round_.answers).until
+        answered = round_.answers.keys() - round_.joining.keys()
+        told = (doubt.until for doubt in round_.doubts if not self.replica_set.is_dispelled(doubt, answered))
+        return max(here, max(told, default=0.0))
 
     def has_suspected(self, round_: Round) -> bool:
         """Are any of those who would know suspected, and so were not asked?"""
@@ -243,8 +252,8 @@ class Replication:
         entry = msgspec.structs.replace(self.known.entry(topic), has_closer=has_closer)
         if entry.term != NO_TERM:
             return entry
-        doubtful_s = max(0.0, self.replica_set.doubtful_until(topic, asker.node_id) - self.host.now())
-        return msgspec.structs.replace(entry, doubtful_s=doubtful_s)
+        until, lost = self.replica_set.doubt(topic, asker.node_id)
+        return msgspec.structs.replace(entry, doubtful_s=max(0.0, until - self.host.now()), lost=lost[:LOST_TOLD_MAX])
 
     def _keep(self, sender: Contact, message: RecordState) -> None:
         """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
@@ -313,7 +322,7 @@ class Replication:
                         round_.between[sender] = None
                     if entry.doubtful_s:
                         until = self.host.now() + min(entry.doubtful_s, self.config.lease_s)
-                        round_.doubtful_until = max(round_.doubtful_until, until)
+                        round_.doubts.append(TopicDoubt(until, entry.lost))
                     rounds.append(round_)
         return rounds
 

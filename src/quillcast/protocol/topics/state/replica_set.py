@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Container, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quillcast.core.host import Host
 from quillcast.core.ids import closer, ring_distance
@@ -23,6 +23,13 @@ class FailureDetector(Protocol):
     def suspected(self, node: bytes) -> bool:
         """Is this one suspected?"""
         ...
+
+
+class TopicDoubt(NamedTuple):
+    """A topic that seems new may have been in use until then: most who would know were lost lately, namely these."""
+
+    until: float = 0.0
+    lost: tuple[bytes, ...] = ()
 
 
 class ReplicaSet:
@@ -94,8 +101,8 @@ class ReplicaSet:
         others = (contact for contact in closest if contact.node_id != self.host.me)
         return [contact for contact in others if not self.neighbours.suspected(contact.node_id)]
 
-    def doubtful_until(self, topic: bytes, asker: bytes, answered: Container[bytes] | None = None) -> float:
-        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
+    def doubt(self, topic: bytes, asker: bytes, answered: Container[bytes] | None = None) -> TopicDoubt:
+        """Whether a topic that is new to all who were asked may have been in use: most who would know are gone.
 
         `answered`: by whom, if this peer asks. Those that it suspects were not asked, and may soon count as lost. Where
         another one asks, it does not matter whom this one suspects.
@@ -114,8 +121,14 @@ class ReplicaSet:
         gone = [now if at is None and self._may_be_lost(c.node_id, answered) else at for c, at in lately]
         lost = [at for at in gone if at is not None]
         if not lost or len(lost) < min(count - count // 2, len(lately)):
-            return before
-        return max(before, max(lost) + self.config.lease_s)
+            return TopicDoubt(before)
+        names = [c.node_id for (c, _), at in zip(lately, gone, strict=True) if at is not None]
+        return TopicDoubt(max(before, max(lost) + self.config.lease_s), tuple(names))
+
+    def is_dispelled(self, doubt: TopicDoubt, answered: Container[bytes]) -> bool:
+        """Another peer's doubt: did so many of those answer here whom it takes for lost that most would know?"""
+        silent = sum(node not in answered for node in doubt.lost)
+        return silent < min(self.count - self.count // 2, len(doubt.lost))
 
     def _would_know(self, contact: Contact, asker: bytes) -> bool:
         """Would this one know a topic whose state it is to keep, if it can be asked?"""
