@@ -489,6 +489,15 @@ MUTANTS = (
     ),
     # ---- topics
     Mutant(
+        "refused-for-all",
+        "Who may subscribe is not refused because another subscriber of its peer is.",
+        "protocol/topics/membership/repair.py",
+        '            case "denied" if any(key_of(each.wish.warrant) != message.key for each in subscribed(tree)):\n',
+        '            case "denied" if False:\n',
+        "protocol/topics/test_membership.py::"
+        "test_a_refusal_ends_only_the_subscriptions_on_behalf_of_whom_this_peer_had_asked",
+    ),
+    Mutant(
         "no-hold-after-a-pause",
         "After a pause, a root declares nothing stable for the length of a lease.",
         "protocol/topics/housekeeping.py",

@@ -7,7 +7,7 @@ from quillcast.core.envelope import RELIABLE_STREAMS, Kind, Term
 from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.forwarding.discarding import lose
-from quillcast.protocol.security.access import entry
+from quillcast.protocol.security.access import entry, key_of
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import REFERRALS_MAX, UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, Orphaned, Refused, Rejoin
@@ -24,6 +24,7 @@ from quillcast.protocol.topics.state.effects import (
     PlaceTaken,
     RivalKnown,
     TopicFailed,
+    WarrantRefused,
 )
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, joined_since
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
@@ -282,10 +283,47 @@ def test_a_refusal_of_a_join_without_a_warrant_is_not_for_a_subscriber_that_has_
     tree = world.tree(descriptor)
     warrant = friend.warrant(world.host.me, tree.topic)
     tree.subscriptions = (Subscription(world.host, tree.topic, Notes(), 1, Wish("now", None, warrant)),)
-    world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list", unwarranted=True))
-    assert not [order for order in world.ordered if isinstance(order, TopicFailed)]
     world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list"))
+    assert not [order for order in world.ordered if isinstance(order, TopicFailed)]
+    world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list", key=warrant.key))
     assert [order.topic for order in world.ordered if isinstance(order, TopicFailed)] == [tree.topic]
+
+
+def test_a_refusal_ends_only_the_subscriptions_on_behalf_of_whom_this_peer_had_asked(world: Parts) -> None:
+    stranger, friend = Credentials.new(), Credentials.new()
+    tree = world.tree(Descriptor("orders"))  # its list is not known here
+    warrants = [each.warrant(world.host.me, tree.topic) for each in (stranger, friend)]
+    for number, warrant in enumerate([*warrants, None]):
+        tree.begin_later(Subscription(world.host, tree.topic, Notes(), number, Wish("now", None, warrant)))
+
+    def refused() -> list[int]:
+        """It is refused on behalf of whom it asks, and asks for others. The numbers of subscriptions that are left."""
+        shown = world.membership.join_message(tree, fault=False).warrant
+        world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list", key=key_of(shown)))
+        order = world.ordered.pop()
+        assert isinstance(order, WarrantRefused), order
+        world.subscribing.fail(tree, order.error, order.key)
+        return [*tree.unstarted]
+
+    assert refused() == [1, 2]
+    assert refused() == [2]
+    tree.begin_later(Subscription(world.host, tree.topic, Notes(), 0, Wish("now", None, warrants[0])))
+    world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list", key=warrants[1].key))
+    assert not any(isinstance(order, TopicFailed) for order in world.ordered), "an answer to an earlier Join"
+    tree.take_unstarted(0)
+    world.repair._refused(CAROL, Refused(tree.topic, "denied", rule="list"))
+    assert isinstance(world.ordered[-1], TopicFailed)
+
+
+def test_of_several_subscribers_a_peer_asks_on_behalf_of_one_whom_the_list_allows(world: Parts) -> None:
+    owner, stranger, friend = (Credentials.new() for _ in range(3))
+    tree = world.tree(owner.own(Descriptor("orders", access=(entry("subscribe", friend.principal),))))
+    warrants = [None, *(each.warrant(world.host.me, tree.topic) for each in (stranger, friend))]
+    for number, warrant in enumerate(warrants):
+        tree.begin_later(Subscription(world.host, tree.topic, Notes(), number, Wish("now", None, warrant)))
+    assert world.membership.join_message(tree, fault=False).warrant == warrants[2]
+    tree.take_unstarted(2)
+    assert world.membership.join_message(tree, fault=False).warrant == warrants[1], "it is told why not"
 
 
 def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:

@@ -6,8 +6,9 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.membership.rights import Rights
 from quillcast.protocol.topics.membership.subscribing import ListChanged
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST
+from tests.protocol.recording import BOB, CAROL, FIRST, Notes
 from tests.protocol.topics.parts import DESCRIPTOR, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
@@ -42,6 +43,19 @@ def test_a_list_that_is_learned_bars_children_at_once_and_the_place_is_seen_to_l
     assert tree.leases.children[CAROL.node_id].barred
     assert world.timers[-1] == ListChanged(tree.topic, revoked=False)
     assert world.sent == [], "who learned the list may still be using the tree"
+
+
+def test_a_peer_shows_another_right_if_the_one_that_its_parent_knows_is_gone(world: Parts) -> None:
+    """That was of a subscriber which has ended since."""
+    rights, tree, former = rights_of(world), attached(world), Credentials.new()
+    world.membership.shown[tree.topic] = former.warrant(world.host.me, tree.topic)
+    wish = Wish("now", None, FRIEND.warrant(world.host.me, tree.topic))
+    tree.start(Subscription(world.host, tree.topic, Notes(), 1, wish))
+    tree.descriptor = RESTRICTED
+    rights.learned(tree, first=False)
+    assert world.timers[-1] == ListChanged(tree.topic, revoked=True)
+    world.dispatch.timer(world.timers[-1])
+    assert (tree.parent, tree.joining, world.membership.shown[tree.topic]) == (None, True, wish.warrant)
 
 
 def test_a_list_that_allows_everybody_bars_nobody(world: Parts) -> None:

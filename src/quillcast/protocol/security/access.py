@@ -56,6 +56,11 @@ def principal(key: bytes) -> str:
     return hashlib.sha256(b"principal\0" + key).digest()[:ID_BYTES].hex()
 
 
+def key_of(warrant: Warrant | None) -> bytes:
+    """The credential that a warrant names; empty if there is none."""
+    return warrant.key if warrant is not None else b""
+
+
 def warrant_statement(node: bytes, topic: bytes) -> bytes:
     """The statement that a warrant signs."""
     return _WARRANT + node + topic

@@ -10,7 +10,7 @@ from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
-from quillcast.protocol.topics.membership.subscribing import denied, wishes
+from quillcast.protocol.topics.membership.subscribing import denied, shown_warrant
 from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.held_back import HeldBack
 from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
@@ -71,7 +71,7 @@ class TreeGroup:
 
     @property
     def warrant(self) -> Warrant | None:
-        return wishes(self.tree)[1] if is_restricted(self.tree.descriptor.access, "subscribe") else None
+        return shown_warrant(self.tree, self.me) if is_restricted(self.tree.descriptor.access, "subscribe") else None
 
     def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
         tree = self.tree

@@ -22,7 +22,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.security.access import Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.membership.subscribing import wishes
+from quillcast.protocol.topics.membership.subscribing import shown_warrant
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.query_messages import Branch, Laggards, Lagging, Survey
@@ -211,7 +211,7 @@ class Inspection:
             return ()
         warrants = [publisher.warrant for publisher in self.publishing.publishers.get(topic, {}).values()]
         if tree is not None:
-            warrants.append(wishes(tree)[1])
+            warrants.append(shown_warrant(tree, self.host.me))
         return tuple(dict.fromkeys(warrant for warrant in warrants if warrant is not None))[:WARRANTS_MAX]
 
     def _may_see(self, tree: Tree, message: Survey | Laggards) -> bool:

@@ -14,7 +14,7 @@ from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.scopes.channels import INVITATION_BYTES
-from quillcast.protocol.security.access import SourceWarrant, Warrant
+from quillcast.protocol.security.access import Key, SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -148,8 +148,8 @@ class Refused(Message, frozen=True, tag=44):
     why: str
     instead: tuple[Contact, ...] = ()
     rule: str = ""
-    unwarranted: bool = False
-    """Your Join showed no warrant: one that does may be accepted."""
+    key: Key = b""
+    """Denied: the credential of the warrant that your Join showed; empty: it showed none. Others may be accepted."""
 
 
 class Leave(Message, frozen=True, tag=45):

@@ -52,6 +52,8 @@ class TopicOrders:
             case effects.TopicFailed(_, error):
                 parts.subscribing.fail(tree, error)
                 parts.children.fail(tree, error)
+            case effects.WarrantRefused(_, key, error):
+                parts.subscribing.fail(tree, error, key)
 
     def _at_arrival(self, effect: effects.ArrivalEffect) -> None:
         """Children and words of what they have came."""

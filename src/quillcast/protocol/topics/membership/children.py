@@ -362,7 +362,7 @@ class ChildrenTables:
         why, rule = ("denied", str(error)) if is_denied else ("unknown", "")
         for join in tree.waiting.values():
             if not is_denied or join.warrant is None:  # else it may have the right, and asks again without this peer
-                self.host.send(join.child, Refused(tree.topic, why, rule=rule, unwarranted=is_denied))
+                self.host.send(join.child, Refused(tree.topic, why, rule=rule))
         for node in list(tree.leases.children) if is_denied else ():  # they have the right, and join without this peer
             self.host.send(tree.leases.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)

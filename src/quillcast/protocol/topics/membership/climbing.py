@@ -18,7 +18,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.membership.subscribing import denied, wishes
+from quillcast.protocol.topics.membership.subscribing import denied, shown_warrant
 from quillcast.protocol.topics.messages import BELOW_MAX
 from quillcast.protocol.topics.query_messages import PlaceAnswer, PlaceQuery
 from quillcast.protocol.topics.state.overlay import Overlay
@@ -77,7 +77,7 @@ class Climbing:
 
     def _query(self, topic: bytes) -> PlaceQuery:
         tree = self.trees.by_topic.get(topic)
-        return PlaceQuery(topic, self.host.contact, wishes(tree)[1] if tree is not None else None)
+        return PlaceQuery(topic, self.host.contact, shown_warrant(tree, self.host.me) if tree is not None else None)
 
     # ---- answers for others
 

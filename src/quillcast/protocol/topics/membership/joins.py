@@ -7,6 +7,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.event_places import gone_before
 from quillcast.protocol.forwarding.ledger import Gone
+from quillcast.protocol.security.access import key_of
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.subscribing import denied
@@ -95,7 +96,7 @@ class Joins:
         if rule is None or only_sends or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
-        self.host.send(join.child, Refused(join.topic, "denied", rule=rule, unwarranted=join.warrant is None))
+        self.host.send(join.child, Refused(join.topic, "denied", rule=rule, key=key_of(join.warrant)))
         return False
 
     def _took_over_from(self, join: Join) -> bool:

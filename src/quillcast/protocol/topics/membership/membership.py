@@ -23,7 +23,7 @@ from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
-from quillcast.protocol.topics.membership.subscribing import wishes
+from quillcast.protocol.topics.membership.subscribing import shown_warrant
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
 from quillcast.protocol.topics.root_messages import RecordState
 from quillcast.protocol.topics.state.effects import (
@@ -170,7 +170,7 @@ class TreeMembership:
         `moved`: it comes from another parent. To its present parent it names no number: that one knows it.
         """
         descriptor = tree.descriptor if whole else None
-        earliest, warrant = _wants_earliest(tree), wishes(tree)[1]
+        earliest, warrant = _wants_earliest(tree), shown_warrant(tree, self.host.me)
         self._note_shown(tree.topic, warrant)
         sends_only = not (tree.receives or tree.leases.orphaned)  # it speaks for those leases
         number = self.moves.next(tree.topic) if moved or tree.parent is None else 0
@@ -602,7 +602,8 @@ class TreeMembership:
 
 def _wants_earliest(tree: Tree) -> bool:
     """Does a subscription here, or a child that waits, ask for the earliest events?"""
-    return wishes(tree)[0] or any(join.earliest for join in tree.waiting.values())
+    own = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
+    return own or any(join.earliest for join in tree.waiting.values())
 
 
 def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], now: float, number: int = 0) -> Leave:

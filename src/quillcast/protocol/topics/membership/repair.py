@@ -9,13 +9,13 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.security.access import AccessDenied
+from quillcast.protocol.security.access import AccessDenied, key_of
 from quillcast.protocol.topics.descriptor import unknown_topic
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.membership.subscribing import denied, wishes
+from quillcast.protocol.topics.membership.subscribing import subscribed
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
-from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost
+from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost, WarrantRefused
 from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
@@ -148,19 +148,15 @@ class TreeRepair:
                     self.membership.join_again(tree)
             case "unknown":
                 self.membership.fail(tree, unknown_topic(tree.descriptor.name))
-            case "denied" if message.unwarranted and self._has_right(tree):
-                self.membership.join_again(tree)  # a Join from before anybody with the right subscribed here
+            case "denied" if any(key_of(each.wish.warrant) != message.key for each in subscribed(tree)):
+                self.dispatch.order(WarrantRefused(tree.topic, message.key, AccessDenied(message.rule)))
+                self.membership.join_again(tree)  # on behalf of the others here
             case "denied":
                 self.membership.fail(tree, AccessDenied(message.rule))
             case "unusable":
                 self.membership.fail(tree, LocalError(message.rule))
             case _:
                 self.membership.join_again(tree)
-
-    def _has_right(self, tree: Tree) -> bool:
-        """Is a subscription here on behalf of somebody who is on the topic's list, as far as that is known?"""
-        warrant = wishes(tree)[1]
-        return warrant is not None and denied(tree.descriptor, self.host.me, warrant) is None
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
         """The nearest by proximity; peers that are not measured yet come last, in random order."""

@@ -11,7 +11,7 @@ from quillcast.core.host import Host
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
-from quillcast.protocol.topics.membership.subscribing import ListChanged, Subscribing, denied, wishes
+from quillcast.protocol.topics.membership.subscribing import ListChanged, Subscribing, denied, shown_warrant
 from quillcast.protocol.topics.state.tree import Tree
 
 
@@ -28,14 +28,19 @@ class Rights:
 
     def learned(self, tree: Tree, *, first: bool) -> None:
         """Another list came to be known. `first`: everybody could subscribe before, and nobody had to show a right."""
-        revoked = self.subscribing.revoke(tree) or (first and not self._has_shown(tree))
+        revoked = self.subscribing.revoke(tree) or self._is_revoked(tree) or (first and not self._has_shown(tree))
         self.children.bar(tree)
         self.stream_reporting.source_streams.list_learned(tree)
         self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: who learned this may still use the tree
 
+    def _is_revoked(self, tree: Tree) -> bool:
+        """Is the right gone that the parent knows? Whose it is may not subscribe here any more, and others do."""
+        shown = self.membership.shown.get(tree.topic)
+        return shown is not None and denied(tree.descriptor, self.host.me, shown) is not None
+
     def _has_shown(self, tree: Tree) -> bool:
         """Does the parent know on whose behalf this peer subscribes? Not if it joined when nobody asked."""
-        return self.membership.shown.get(tree.topic) == wishes(tree)[1]
+        return self.membership.shown.get(tree.topic) == shown_warrant(tree, self.host.me)
 
     def _changed(self, timer: ListChanged) -> None:
         tree = self.membership.trees.by_topic.get(timer.topic)
@@ -45,7 +50,7 @@ class Rights:
             self.stream_reporting.take_up(tree, neighbour)
         if tree.root is not None or tree.parent is None:
             return
-        tree.note_denied(denied=denied(tree.descriptor, self.host.me, wishes(tree)[1]) is not None)
+        tree.note_denied(denied=denied(tree.descriptor, self.host.me, shown_warrant(tree, self.host.me)) is not None)
         if tree.barred:
             self.children.send_allowed_away(tree, tree.parent)
             self.membership.leave_if_idle(tree)

@@ -12,7 +12,7 @@ from quillcast.protocol.forwarding.event_places import given_up, gone_before, go
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.loss_reports import TellLosses
 from quillcast.protocol.forwarding.subscriber import Subscriber
-from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
+from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted, key_of
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from quillcast.protocol.topics.state.known import KnownTopics
@@ -233,12 +233,13 @@ class Subscribing:
             self.host.trace(Unsubscribed(tree.topic, edge.number))
             edge.subscriber.failed(error)
 
-    def fail(self, tree: Tree, error: QuillcastError) -> None:
-        """No subscription to the topic can stand."""
-        for edge in (*tree.unstarted.values(), *tree.subscriptions):
-            tree.take_unstarted(edge.number)
-            tree.stop(edge)
-            edge.subscriber.failed(error)
+    def fail(self, tree: Tree, error: QuillcastError, key: bytes | None = None) -> None:
+        """No subscription to the topic can stand, or none on behalf of a credential."""
+        for edge in subscribed(tree):
+            if key is None or key_of(edge.wish.warrant) == key:
+                tree.take_unstarted(edge.number)
+                tree.stop(edge)
+                edge.subscriber.failed(error)
 
 
 def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str | None:
@@ -248,8 +249,13 @@ def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str 
     return descriptor.refusal("subscribe", bearer(warrant, node, descriptor.topic))
 
 
-def wishes(tree: Tree) -> tuple[bool, Warrant | None]:
-    """What subscriptions here ask of a parent: does one start at earliest, and on whose behalf are they?"""
-    earliest = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
-    warrants = (each.wish.warrant for each in (*tree.subscriptions, *tree.unstarted.values()))
-    return earliest, next((warrant for warrant in warrants if warrant is not None), None)
+def subscribed(tree: Tree) -> tuple[Subscription, ...]:
+    """The subscriptions here, begun or not."""
+    return (*tree.subscriptions, *tree.unstarted.values())
+
+
+def shown_warrant(tree: Tree, me: bytes) -> Warrant | None:
+    """On whose behalf this peer asks a parent for the topic: of several, one that the list allows, if it is known."""
+    warrants = [each.wish.warrant for each in subscribed(tree) if each.wish.warrant is not None]
+    allowed = (warrant for warrant in warrants if denied(tree.descriptor, me, warrant) is None)
+    return next(allowed, warrants[0]) if warrants else None

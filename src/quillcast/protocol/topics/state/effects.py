@@ -122,6 +122,14 @@ class TopicFailed(msgspec.Struct, frozen=True):
     error: QuillcastError
 
 
+class WarrantRefused(msgspec.Struct, frozen=True):
+    """The topic's list does not let this credential (empty: nobody who shows none) subscribe; others here may."""
+
+    topic: bytes
+    key: bytes
+    error: QuillcastError
+
+
 class GapNoticed(msgspec.Struct, frozen=True):
     """Events of the topic are missing here: look for them."""
 
@@ -266,6 +274,7 @@ PlaceEffect = (
     | NobodyAnswers
     | PlaceTaken
     | TopicFailed
+    | WarrantRefused
 )
 ArrivalEffect = ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain
 RootEffect = BecomeRoot | RootHere | ProcessPaused | Outdone | RivalKnown | Resign | SettingsEntered | OpenSession
