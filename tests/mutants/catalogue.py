@@ -489,6 +489,15 @@ MUTANTS = (
     ),
     # ---- topics
     Mutant(
+        "latest-request-only",
+        "A candidate hears what publishers know of earlier terms, also if their peer asks about settings.",
+        "protocol/topics/root/candidacy.py",
+        "_heard(request) != NO_TERM] = request\n",
+        "False] = request\n",
+        "protocol/topics/test_candidacy.py::"
+        "test_a_question_about_settings_takes_no_place_of_what_the_same_peers_publishers_know",
+    ),
+    Mutant(
         "refused-for-all",
         "Who may subscribe is not refused because another subscriber of its peer is.",
         "protocol/topics/membership/repair.py",
@@ -1314,6 +1323,23 @@ MUTANTS = (
         "protocol/reliability/test_protocols.py",
     ),
     # ---- scopes
+    Mutant(
+        "same-serial-same-roles",
+        "A member of a scope that was restarted does what it registers for.",
+        "protocol/scopes/members.py",
+        "        if known and said == (member.serial, member.attributes, member.seats, old):\n",
+        "        if known and said[:2] == (member.serial, member.attributes):\n",
+        "protocol/scopes/test_manager.py::"
+        "test_a_member_that_was_restarted_does_what_it_registers_for_even_if_its_first_word_was_lost",
+    ),
+    Mutant(
+        "clients-counted-anew",
+        "No client of a peer that was restarted is taken for one of before.",
+        "protocol/scopes/hosting.py",
+        "        self.numbers = int.from_bytes(incarnation[:_DIFFERENT_BYTES]) << 8 * (",
+        "        self.numbers = 0 * (",
+        "protocol/test_scope_clients.py::test_no_client_of_a_peer_that_was_restarted_is_taken_for_one_of_before",
+    ),
     Mutant(
         "entry-point-of-another-scope",
         "Nobody has a place in a topic that is rooted at a scope it is not below.",

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from quillcast.core.ids import topic_id
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.clients import client_id
+from quillcast.protocol.scopes.clients import client_id, is_client_of
+from quillcast.protocol.scopes.hosting import ClientHost
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import (
     Alive,
@@ -176,12 +178,20 @@ def test_a_manager_knows_the_clients_of_members_and_what_they_do_until_they_leav
     assert list(site.known()) == ["board"]
 
 
+def test_no_client_of_a_peer_that_was_restarted_is_taken_for_one_of_before() -> None:
+    """Another peer may still serve that one, and would take the newcomer for it: it lets a client connect once."""
+    host = Contact(b"h" * 16, "host:1")
+    first, second = (ClientHost(lambda: host, bytes([run]) * 8).enter("board") for run in (1, 2))
+    assert first != second
+    assert all(is_client_of(each, host.node_id) for each in (first, second))
+
+
 def test_clients_are_gone_with_their_host_or_when_it_speaks_of_them_no_more() -> None:
     site = Hosts()
-    site.enter("one")
+    one = site.enter("one")
     site.enter("two", at=1)
     site.village.run(LEASE_S)
-    del site.village.peers[site.members[0]].scoping.hosting.clients[client_id(site.ids()[0], 1)]
+    del site.village.peers[site.members[0]].scoping.hosting.clients[one]
     site.village.run(2 * LEASE_S)
     assert list(site.known()) == ["two"]
     site.village.kill(site.members[1], silently=True)

@@ -101,6 +101,26 @@ def test_the_last_member_that_leaves_a_topic_takes_its_scope_with_it() -> None:
     assert network.publish("A", T) == dict.fromkeys("BCD", 1)
 
 
+def test_a_member_that_was_restarted_does_what_it_registers_for_even_if_its_first_word_was_lost() -> None:
+    """It counts its registrations anew, and the first that comes may have the number of the last one of before."""
+    network = Network()
+    network.add_scope("P")
+    network.add_peer("A", ["P"])
+    network.role("A", T, "P", subscribes=True)
+    network.settle()
+    (before,) = manager(network, "P").state.members.values()
+    serial = before.serial
+    network.crash("A")
+    network.loss = 1.0
+    network.add_peer("A", ["P"])
+    network.role("A", U, "P", subscribes=True)
+    assert network.peers[peer("A").id].membership.owners[scope("P").id].serial == serial
+    network.loss = 0.0
+    network.passed(LEASE_S)
+    assert assignment(network, "A", U).depth == 1
+    assert list(manager(network, "P").state.topics) == [U]
+
+
 def test_a_member_keeps_its_label_and_no_label_is_given_twice() -> None:
     network = campus()
     before = members(network, "Q")

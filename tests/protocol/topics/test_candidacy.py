@@ -165,6 +165,18 @@ def test_so_many_wait_and_no_more() -> None:
     assert len(village.peers[root].topics.candidacies.by_topic[TOPIC].requests) == WAITING_MAX
 
 
+def test_a_question_about_settings_takes_no_place_of_what_the_same_peers_publishers_know() -> None:
+    village = Village(6)
+    root, *replicas = by_distance(village)
+    village.run(10)
+    pause(village, *replicas)
+    asker = village.world.machines[replicas[-1]].contact
+    knows = FindRoot(TOPIC, asker, Descriptor(NAME), Term(3, b"t" * 16), settled=((Term(3, b"t" * 16), 5, 0),))
+    for request in (knows, FindRoot(TOPIC, asker, None, NO_TERM)):
+        village.act(root, lambda peer, asked=request: peer.topics.rendezvous.find(asked))
+    assert knows in village.peers[root].topics.candidacies.by_topic[TOPIC].requests.values()
+
+
 def test_most_answers_are_enough_once_the_others_had_time() -> None:
     village = Village(8)
     _, *replicas = by_distance(village)[:5]

@@ -33,11 +33,12 @@ CLIENTS_MAX = 1 << 14  # of a scope, if its file names no bound; a guess: what h
 NAME_CHARACTERS_MAX = 64
 SERVERS_MAX = 4  # peers that are named to serve one client directly; a guess
 _PREFIX_BYTES = ID_BYTES // 2
+NUMBER_BYTES = ID_BYTES - _PREFIX_BYTES
 
 
 def client_id(host: bytes, number: int) -> bytes:
     """The id of a host's client: half of it tells whose client it is, so that nobody else can speak for it."""
-    return _prefix(host) + number.to_bytes(ID_BYTES - _PREFIX_BYTES)
+    return _prefix(host) + number.to_bytes(NUMBER_BYTES)
 
 
 def is_client_of(id_: bytes, host: bytes) -> bool:

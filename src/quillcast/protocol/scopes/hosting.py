@@ -11,13 +11,15 @@ from typing import NamedTuple
 from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.clients import client_id
+from quillcast.protocol.scopes.clients import NUMBER_BYTES, client_id
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.membership import Membership
 from quillcast.protocol.scopes.messages import Role
 from quillcast.protocol.scopes.uses import Doing
+
+_DIFFERENT_BYTES = 4  # of the numbers of two processes; a guess: the rest counts the clients of one
 
 Decided = Callable[[str], None]
 """Hears why a client may not do what it wants, in a sentence; empty: it may."""
@@ -60,11 +62,12 @@ class HostedClient:
 class ClientHost:
     """The clients of one peer. Its calls return what is to be carried out for each of them, by its id."""
 
-    def __init__(self, contact: Callable[[], Contact]) -> None:
+    def __init__(self, contact: Callable[[], Contact], incarnation: bytes) -> None:
+        """`incarnation` is of this peer's process: others may still serve clients of the one before."""
         self.contact = contact
         self.clients: dict[bytes, HostedClient] = {}
         self.membership: Membership | None = None  # that of this peer
-        self.numbers = 0
+        self.numbers = int.from_bytes(incarnation[:_DIFFERENT_BYTES]) << 8 * (NUMBER_BYTES - _DIFFERENT_BYTES)
 
     # ---- calls
 

@@ -58,13 +58,13 @@ class Members:
             self.state.keep_proof(party.id, proof)
         self.heard_at[party.id] = now
         known = (member.party, member.relation) == (party, message.relation)
-        attributes = self.config.attributes(party)
-        if known and message.serial == member.serial and attributes == member.attributes:
+        attributes, seats = self.config.attributes(party), message.seats if party.managed else ()
+        old, asked = {**member.roles, **member.refused}, {role.topic: role for role in message.roles}
+        said = message.serial, attributes, seats, asked  # after a restart it counts from the beginning again
+        if known and said == (member.serial, member.attributes, member.seats, old):
             return member, ()
-        old = {**member.roles, **member.refused}
         member.register(party, message.relation, message.serial, attributes)
-        member.set_seats(message.seats if party.managed else ())
-        asked = {role.topic: role for role in message.roles}
+        member.set_seats(seats)
         changed = self.rights.judge(member, asked)
         self._note_user(member, changed)
         return member, changed if known else tuple(old | asked)

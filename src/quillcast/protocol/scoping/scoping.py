@@ -117,7 +117,9 @@ class Scoping:
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
-        self.hosting = ClientHost(lambda: host.contact)  # applications that use this peer as their own
+        self.hosting = ClientHost(
+            lambda: host.contact, host.incarnation
+        )  # applications that use this peer as their own
         self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
         self.direct = DirectPatterns(host)  # applications that are served past their own peer
         self.questions = Questions(host, overlay, dispatch)  # of people about running scopes

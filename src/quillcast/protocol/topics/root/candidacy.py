@@ -48,7 +48,8 @@ class Candidacy:
         self.term = NO_TERM  # the one that it will have as root
         self.after = NO_TERM  # the latest of another root that was heard of before
         self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
-        self.requests: dict[tuple[type, bytes], Request] = {}
+        self.requests: dict[tuple[type, bytes, bool], Request] = {}
+        """The latest of each peer: where it publishes, and changes settings, one tells of terms, and one of none."""
         self.publishers: dict[Contact, None] = {}  # of a term that is over
         self.between: dict[Contact, None] = {}  # those that know another peer that may be root
 
@@ -92,7 +93,7 @@ class Candidacies:
         if candidacy is None:
             candidacy = Candidacy(interned(topic), "created", self.host.now())
         if len(candidacy.requests) < WAITING_MAX:
-            candidacy.requests[type(request), _asker(request).node_id] = request
+            candidacy.requests[type(request), _asker(request).node_id, _heard(request) != NO_TERM] = request
         if new:
             self._start(candidacy)
 
