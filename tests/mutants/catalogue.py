@@ -822,6 +822,14 @@ MUTANTS = (
         "test_nobody_doubts_that_a_topic_is_new_because_another_lost_peers_that_answered_here",
     ),
     Mutant(
+        "paused-candidates-trust-old-answers",
+        "A candidate that was paused has a later term recorded: another may be root by now.",
+        "protocol/topics/orders.py",
+        "                parts.candidacies.paused(tree.topic)\n",
+        "",
+        "protocol/topics/test_candidacy.py::test_what_was_recorded_before_a_pause_makes_no_root_after_it",
+    ),
+    Mutant(
         "returning-peers-not-asked",
         "A root that took a topic for new asks lost peers that return what they know of it.",
         "protocol/topics/root/replication.py",

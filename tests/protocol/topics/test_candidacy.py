@@ -457,6 +457,24 @@ def test_a_term_that_a_replica_recorded_for_another_peer_is_not_used(monkeypatch
     assert village.marks["noted_anew"] == 1
 
 
+def test_what_was_recorded_before_a_pause_makes_no_root_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers are read after the pause, and another peer has been root for some time."""
+    village = Village(8)
+    root, other = by_distance(village)[:2]
+    sent = Sent(village, monkeypatch)
+    village.subscribe(root, NAME, Reader())
+    while not any(by == root for by, _, _ in sent.of(RecordState)):
+        village.run(0.005)
+    resting = pause(village, root)
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    village.run(15)
+    assert village.root(NAME) == other
+    resting[0].resume()
+    village.run(3)
+    assert village.root(NAME) == root
+    assert "created" not in terms(village)
+
+
 def test_a_topic_that_is_about_to_be_transferred_is_waited_for() -> None:
     """The next root is asked for the topic before the present one has handed it over."""
     village = Village(8)

@@ -88,6 +88,7 @@ class TopicOrders:
                 parts.sessions.root_here(tree)
             case effects.ProcessPaused():
                 parts.root_terms.hold(tree, parts.host.now())
+                parts.candidacies.paused(tree.topic)
             case effects.Outdone():
                 parts.root_terms.outdone(tree)
             case effects.RivalKnown(_, term):

@@ -200,6 +200,16 @@ class Candidacies:
             return None  # somebody asked about the topic, and nobody for it
         return self.known.offered(topic, None, creates=creates)
 
+    def paused(self, topic: bytes) -> None:
+        """This process was paused, and another peer may be root by now: what others noted before says nothing of that.
+
+        Their answers may be read only now. A later term is noted, and those who know better say so.
+        """
+        candidacy = self.by_topic.get(topic)
+        if candidacy is not None and candidacy.noting:
+            self.host.trace(Mark("noted_anew"))
+            self._note(candidacy)
+
     # ---- where it ends otherwise
 
     def _is_over(self, candidacy: Candidacy) -> bool:
