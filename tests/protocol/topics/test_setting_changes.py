@@ -5,7 +5,7 @@ from typing import Any
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.root_messages import Create, FindRoot, RootIs
+from quillcast.protocol.topics.root_messages import Create, Created, FindRoot, RootIs
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
 from quillcast.protocol.topics.state.tree_reports import parent_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL
@@ -31,6 +31,17 @@ def test_the_next_version_is_offered_to_the_root_that_answers(world: Parts) -> N
     offers = [message.descriptor for message, _ in world.ring.routed if isinstance(message, Create)]
     assert [(offer.settings.slow, offer.version) for offer in offers] == [("wait", 2)]
     assert answers == []
+
+
+def test_an_answer_to_the_peers_former_process_settles_nothing(world: Parts) -> None:
+    """Each process numbers what it asks for, and the answer to the first of the former one comes late."""
+    answers: list[Any] = []
+    world.creating.create(DESCRIPTOR, answers.append)
+    (create,) = (message for message, _ in world.ring.routed if isinstance(message, Create))
+    world.dispatch.message(BOB, Created(DESCRIPTOR, number=1))
+    assert answers == []
+    world.dispatch.message(BOB, Created(DESCRIPTOR, number=create.number))
+    assert answers == [DESCRIPTOR]
 
 
 def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Parts) -> None:

@@ -12,6 +12,7 @@ from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.root_messages import Create, Created
 from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import first_number
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule
 
@@ -29,7 +30,7 @@ class Creating:
         self.known, self.schedule = known, schedule
         self.offered_at: dict[bytes, float] = {}
         self.asked: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
-        self.count = 0
+        self.count = first_number(host.incarnation)  # no late answer to a former process is one to this
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         known.spare(self.asked)
         known.forget_too(self.holders)
