@@ -10,6 +10,7 @@ import pytest
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, Term
 from quillcast.core.ids import NodeId
+from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Admitted, Delivered, Dropped, Mark, Repaired
 from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
@@ -545,6 +546,21 @@ def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None
     finally:
         reader.heard.add(event)
         writer.publisher.retained.clear()
+
+
+def test_an_uncertain_report_of_what_a_reachable_peer_knows_is_found(
+    sound: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, told = reader_on(sound, 2), told_of(sound, 7, "dropped")
+    monkeypatch.setattr(judges.holdings, "positions", lambda *_: RangeSet([(told.first, told.last)]))
+    with pytest.raises(Broken, match=r"peer \d, which it could reach, knows what stood at"):
+        sound.judges.told_lost(reader, told)
+    monkeypatch.setattr(reader, "waits_for_nothing_in", told.term)
+    sound.judges.told_lost(reader, told)  # it began there although a best-effort session was known
+    later = told._replace(term=Term(told.term.counter + 1, told.term.node))
+    for other in (later, told._replace(why="unavailable")):
+        with pytest.raises(Broken, match="knows what stood at"):
+            sound.judges.told_lost(reader, other)
 
 
 def test_bytes_beyond_the_bound_are_found(sound: Simulation) -> None:

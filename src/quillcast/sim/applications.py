@@ -73,6 +73,7 @@ class Reader:
         self.started_at: float | None = None
         self.start: Position | None = None
         self.knew: dict[Term, int] = {}  # other terms that its peer knew at the start, and how far each went
+        self.waits_for_nothing_in: Term | None = None  # its first term, if a best-effort session was known to follow
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
         self.heard: set[Event] = set()
@@ -94,6 +95,9 @@ class Reader:
         tree = topics.trees[topic_id(self.topic)]
         self.knew = {term: each.end for term, each in tree.flow.past.items()}
         self.knew |= dict(topics.source_streams.begin_at(tree, earliest=False))
+        known = tree.descriptor
+        if position.term.session < known.session and not known.settings.reliable:
+            self.waits_for_nothing_in = position.term
 
     def owed_from(self, term: Term) -> int:
         """From which index on it is owed a term."""

@@ -126,7 +126,8 @@ class Judges:
             return
         now = self.run.world.now
         overtaken = plan.guarantees_change and told.why == "overtaken"  # no order would bring it back
-        if overtaken or told.term in self.run.ledgers[reader.topic].best_effort:
+        passed = told.why == "dropped" and told.term == reader.waits_for_nothing_in
+        if overtaken or passed or told.term in self.run.ledgers[reader.topic].best_effort:
             return
         if cuts(self.run, plan) and self.leases.slow(reader, now, now):
             return

@@ -16,7 +16,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sessions import FlushDue
 from quillcast.protocol.topics.state.effects import Outdone, Resign
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
-from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, RecordingHost, block, down
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, RecordingHost, block, down
 from tests.protocol.topics.parts import CONFIG, Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
 from tests.protocol.topics.test_publisher import Listener
@@ -171,6 +171,15 @@ def test_what_cannot_change_is_refused() -> None:
 
 RELIABLE = Descriptor("weather", Settings(partition="wait"), version=2, session=1)
 BEST_EFFORT = Descriptor("weather", Settings(delivery="best_effort"), version=3, session=1)
+
+
+def test_who_begins_in_the_term_before_a_known_best_effort_session_waits_for_nothing_in_it() -> None:
+    world = Parts(ALICE)
+    tree, notes = world.root(BEST_EFFORT), Notes()
+    subscription = world.subscribing.subscribe("weather", notes)
+    notes.turn_over = subscription.tell_losses
+    tree.flow.move(down(FIRST, 3, block(PAUL, 0)), tree.flow.current)
+    assert (FIRST.session, notes.got, notes.lost_) == (0, [b"0"], [(FIRST.counter, 0, 3, "dropped")])
 
 
 def test_of_two_sessions_with_one_number_the_reliable_one_is_the_later_for_descriptors_and_terms() -> None:
