@@ -256,9 +256,9 @@ def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_sta
     for payload in (b"stable", b"discarded", b"stable later", b"discarded later", b"kept"):
         publisher.offer([payload])
         there.take(carried.pop().blocks[0])
-    at_peer.receipt(FIRST, 5, 1, again=False)
+    at_peer.receipt(FIRST, 5, 1)
     at_peer.drop()
-    at_peer.receipt(FIRST, 5, 3, again=False)
+    at_peer.receipt(FIRST, 5, 3)
     at_peer.drop()
     tell()
     assert [publisher.is_stable(event) for event in range(5)] == [True, False, True, False, False]

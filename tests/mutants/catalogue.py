@@ -1801,12 +1801,48 @@ MUTANTS = (
         "protocol/forwarding/test_cursors.py::test_what_another_term_is_to_bring_stays_awaited_where_order_is_no_matter",
     ),
     Mutant(
-        "back-for-each-event",
-        "A publisher is asked once to go back, and not for each event that was on its way behind a gap.",
+        "again-for-each-event",
+        "A root asks once for what is missing, and not for each event that was on its way behind a gap.",
         "protocol/topics/state/admitter.py",
-        "        self.asked_for, self.asked_until = self.expected, now + pause_s\n",
-        "        self.asked_until = now\n",
-        "protocol/topics/test_root.py::test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap",
+        "            first, self.asked_until = self.expected, now + pause_s\n",
+        "            first = self.expected\n",
+        "protocol/topics/test_root.py::"
+        "test_each_gap_is_asked_for_when_it_is_noticed_and_what_is_left_of_all_after_a_pause",
+    ),
+    Mutant(
+        "all-again-behind-a-gap",
+        "What came behind a gap is kept, so that its publisher sends again only what is missing.",
+        "protocol/topics/state/admitter.py",
+        "                self.early.keep(self.topic, block)\n",
+        "                pass\n",
+        "protocol/topics/test_root.py::test_a_publisher_is_admitted_in_sequence_and_sends_again_what_is_missing_only",
+    ),
+    Mutant(
+        "early-blocks-without-bound",
+        "What came too early of all publishers is kept up to a bound.",
+        "protocol/topics/state/early.py",
+        "        while self.used_bytes + block.size > self.max_bytes:\n",
+        "        while False:\n",
+        "protocol/topics/test_root.py::"
+        "test_what_comes_too_early_is_kept_up_to_a_bound_and_the_oldest_of_others_makes_room",
+    ),
+    Mutant(
+        "left-to-best-effort",
+        "What a reliable session leaves is sent until the next root has it, though that session is best-effort.",
+        "protocol/topics/publishing/publisher.py",
+        "        self.hands_over = bool(self.retained) and not self.reliable\n",
+        "        self.hands_over = False\n",
+        "protocol/topics/test_publisher.py::"
+        "test_what_a_reliable_session_leaves_is_sent_until_the_next_root_has_it_though_that_is_best_effort",
+    ),
+    Mutant(
+        "looked-for-without-asking",
+        "What an agent had nobody to ask for, it has not begun to look for.",
+        "protocol/reliability/agents.py",
+        "        begun = difference(lacks, RangeSet(found.lacks))  # and not what it had nobody to ask for\n",
+        "        begun = lacks\n",
+        "protocol/reliability/test_levels.py::"
+        "test_what_an_agent_had_nobody_to_ask_for_it_does_not_look_for_once_a_neighbour_inside_may_send_it",
     ),
     Mutant(
         "late-bundles-dropped",

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quillcast.core.messages import Contact, Message
-from quillcast.core.ranges import Range, RangeSet, difference
+from quillcast.core.ranges import Range, RangeSet, beyond, difference
 from quillcast.protocol.reliability.domain import StreamId
 from quillcast.protocol.reliability.messages import RingToken, Sought, Unavailable
 from quillcast.protocol.scopes.messages import RecoveryName
@@ -56,6 +56,7 @@ class Borders:
         self.sought[host, scope, stream].update(ranges)
         gap, group = recovery.gaps[stream], recovery.groups.find(stream.topic)
         assert group is not None
+        own = difference(own, RangeSet(beyond(own, group.reached(stream.term))))  # by its report nobody below has those
         for contact in group.peers(stream.term).inside:
             refused = self.refused.get((host.me, contact.node_id, stream), RangeSet())
             may_come = gap.may_send(contact.node_id, difference(own, refused), host.now(), recovery.times.give_up_s)

@@ -39,12 +39,13 @@ def _blocks(peer: Peer, topic: bytes) -> Iterator[Block]:
 
 
 def kept_bytes(peer: Peer) -> tuple[int, int]:
-    """Bytes of all bundles that a peer keeps for others and for local subscribers, and of the largest."""
+    """Bytes of all that a peer keeps for others, for local subscribers or to admit it, and of the largest bundle."""
     kept: dict[int, int] = {}
     largest = 0
     for bundle in _kept(peer):
         largest = max(largest, bundle.size)
         kept.update((id(block), block.size) for block in bundle.blocks)
+    kept.update((id(block), block.size) for line in peer.scribe.parts.intake.early.lines.values() for block in line)
     return sum(kept.values()), largest
 
 

@@ -239,6 +239,17 @@ def test_what_is_sought_around_is_until_it_is_found_whoever_is_inside_by_then() 
     assert world.outer.is_filled
 
 
+def test_what_an_agent_had_nobody_to_ask_for_it_does_not_look_for_once_a_neighbour_inside_may_send_it() -> None:
+    world = TwoLevels()
+    world.outer.says({}, [(0, 5)])
+    world.lacks_all_inside()
+    world.circle.inside = [CAROL, ERIN]
+    world.outer.asked.clear()
+    world.look(times=1)
+    assert world.asked[-1] == (CAROL, [(0, 5)])
+    assert (world.outer.asked, world.outer.is_filled) == ([], True)
+
+
 def test_a_domain_whose_protocol_is_not_known_here_leaves_the_one_around_it_its_agent() -> None:
     world = TwoLevels()
     world.agents.follow({WEATHER: (Domain(INNER, "unheard of", ()), Domain(OUTER, "ring", (DAVE,)))})

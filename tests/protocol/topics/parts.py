@@ -45,6 +45,7 @@ from quillcast.protocol.topics.root.settings import RootSettings
 from quillcast.protocol.topics.state.admitter import PublisherState
 from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.effects import Effect
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -156,7 +157,7 @@ class Parts:
     def root(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
         """A tree whose root is here."""
         tree = self.tree(descriptor)
-        tree.root = Root(self.host, CONFIG, descriptor, FIRST, 0.0)
+        tree.root = Root(self.host, CONFIG, descriptor, FIRST, 0.0, early=EarlyBlocks(CONFIG.window_bytes))
         tree.flow.begin(FIRST, 0, 0.0, 0)
         return tree
 

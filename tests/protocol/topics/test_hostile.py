@@ -120,7 +120,7 @@ def test_nobody_but_a_topics_root_acknowledges_events() -> None:
     liar = stage.contact(stage.hostile)
     root_term = stage.publisher.term
     for term in (Term(root_term.counter, liar.node_id), Term(root_term.counter + 9, liar.node_id), root_term):
-        stage.say(stage.writer, Receipts(TOPIC, term, [(stage.publisher.id, 2, 2, False)]))
+        stage.say(stage.writer, Receipts(TOPIC, term, [(stage.publisher.id, 2, 2, ())]))
     assert stage.publisher.stable == 1
     stage.village.run(45)
     assert stage.publisher.stable == 2
@@ -296,7 +296,7 @@ def test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgott
     """Else a publisher would take all later ones for stable, keep them for ever, and block at last."""
     stage = Stage()
     village, publisher = stage.village, stage.publisher
-    lie = Receipts(TOPIC, publisher.term, [(publisher.id, NUMBER_MAX, NUMBER_MAX, False)])
+    lie = Receipts(TOPIC, publisher.term, [(publisher.id, NUMBER_MAX, NUMBER_MAX, ())])
     village.act(stage.writer, lambda peer: peer.message(stage.contact(stage.root), lie))
     village.kill(stage.root, silently=True)
     village.run(40)

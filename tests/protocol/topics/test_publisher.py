@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import NO_TERM
+from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, SESSION_TERMS, Term
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.publishing.places import TERMS_MAX
@@ -49,7 +49,7 @@ def test_a_new_root_gets_everything_again_that_is_not_stable() -> None:
     publisher.root_is(BOB, FIRST)
     for payload in (b"a", b"b", b"c"):
         publisher.offer([payload])
-    publisher.receipt(FIRST, 3, 1, again=False)
+    publisher.receipt(FIRST, 3, 1)
     carried.clear()
     publisher.root_is(CAROL, SECOND)
     assert sequences(carried) == [(1, 2), (2, 3)]
@@ -63,12 +63,12 @@ def test_a_publisher_that_goes_on_at_another_peer_counts_only_what_that_peer_has
     assert publisher.unsettled == 0
     publisher.publish(Block.seal(PAUL, 5, [b"f"], time_ns=0))
     assert carried[0].envelope.first == 5
-    publisher.receipt(FIRST, 9, 8, again=False)
+    publisher.receipt(FIRST, 9, 8)
     publisher.check()
     assert (publisher.admitted, publisher.stable, publisher.room()) == (6, 6, publisher.config.window_bytes)
     publisher.publish(Block.seal(PAUL, 6, [b"g"], time_ns=0))
     assert sequences(carried) == [(5, 6), (6, 7)], "the root has it already, and says so again"
-    publisher.receipt(FIRST, 9, 8, again=False)
+    publisher.receipt(FIRST, 9, 8)
     assert (publisher.stable, publisher.retained_bytes) == (7, 0)
 
 
@@ -79,7 +79,7 @@ def test_an_orphan_goes_on_with_what_its_application_may_still_lack(first: int) 
     publisher.root_is(BOB, FIRST)
     for payload in (b"a", b"b", b"c"):
         publisher.offer([payload])
-    publisher.receipt(FIRST, 2, 1, again=False)
+    publisher.receipt(FIRST, 2, 1)
     publisher.closed = publisher.said_closed = True
     publisher.reopen(first, listener := Listener(), None)
     publisher.check()
@@ -88,7 +88,7 @@ def test_an_orphan_goes_on_with_what_its_application_may_still_lack(first: int) 
     carried.clear()
     publisher.publish(Block.seal(PAUL, publisher.next, [b"d"], time_ns=0))
     assert sequences(carried) == [(max(3, first), max(3, first) + 1)]
-    publisher.receipt(FIRST, 20, 20, again=False)
+    publisher.receipt(FIRST, 20, 20)
     publisher.check()
     assert (publisher.stable, publisher.retained_bytes) == (publisher.next, 0), "the root has more from another peer"
     assert publisher.listener is listener
@@ -98,7 +98,7 @@ def test_a_root_whose_term_is_over_frees_nothing() -> None:
     publisher, _, _ = a_publisher()
     publisher.root_is(CAROL, SECOND)
     publisher.offer([b"a"])
-    publisher.receipt(FIRST, 1, 1, again=False)
+    publisher.receipt(FIRST, 1, 1)
     assert (publisher.admitted, publisher.stable) == (0, 0)
     assert publisher.retained_bytes > 0
 
@@ -108,7 +108,7 @@ def test_room_is_what_the_window_leaves_and_comes_back_with_the_receipt() -> Non
     publisher.root_is(BOB, NO_TERM)
     publisher.offer([b"x" * 900])
     assert publisher.room() < 100
-    publisher.receipt(NO_TERM, 1, 0, again=False)
+    publisher.receipt(NO_TERM, 1, 0)
     assert publisher.room() == 1000
 
 
@@ -117,7 +117,7 @@ def test_a_publisher_asks_after_events_that_stay_unstable() -> None:
     publisher.root_is(BOB, FIRST)
     publisher.offer([b"a"])
     publisher.offer([b"b"])
-    publisher.receipt(FIRST, 2, 0, again=False)
+    publisher.receipt(FIRST, 2, 0)
     carried.clear()
     host.time = 11.0
     publisher.remind(11.0)
@@ -129,7 +129,7 @@ def held_up(publisher: Publisher, host: RecordingHost, *, stable: int, written: 
     for _ in range(written):
         publisher.offer([b"x"])
         host.time += 1.0
-    publisher.receipt(publisher.term, publisher.next, stable, again=False)
+    publisher.receipt(publisher.term, publisher.next, stable)
     publisher.trim(host.time)
     publisher.check()
 
@@ -139,7 +139,7 @@ def test_what_no_receipt_came_for_is_sent_again() -> None:
     publisher.root_is(BOB, FIRST)
     for payload in (b"a", b"b", b"c"):
         publisher.offer([payload])
-    publisher.receipt(FIRST, 1, 0, again=False)
+    publisher.receipt(FIRST, 1, 0)
     carried.clear()
     publisher.resend()
     assert sequences(carried) == [(1, 2), (2, 3)]
@@ -154,7 +154,7 @@ def test_what_is_discarded_before_it_is_stable_never_counts_as_stable() -> None:
     carried.clear()
     publisher.root_is(CAROL, SECOND)
     assert carried[0].envelope.first == 8, "it says what it still has, and not what is stable"
-    publisher.receipt(SECOND, 10, 10, again=False)
+    publisher.receipt(SECOND, 10, 10)
     assert [sequence for sequence in range(11) if publisher.is_stable(sequence)] == [0, 1, 2, 8, 9]
     assert publisher.unsettled == 0
 
@@ -164,11 +164,11 @@ def test_up_to_where_what_is_discarded_stands_in_the_term_that_admitted_it_last(
     publisher.root_is(BOB, FIRST)
     for index in (4, 7, 9):  # others publish, too
         publisher.offer([b"x"])
-        publisher.receipt(FIRST, publisher.next, 0, again=False, index=index)
+        publisher.receipt(FIRST, publisher.next, 0, index=index)
         host.time += 1.0
     assert publisher.trim(host.time) == {FIRST: 4}
     publisher.root_is(CAROL, SECOND)
-    publisher.receipt(SECOND, 2, 0, again=False, index=1)
+    publisher.receipt(SECOND, 2, 0, index=1)
     host.time += 1.0
     assert publisher.trim(host.time) == {SECOND: 1}
     host.time += 1.0
@@ -183,7 +183,7 @@ def test_so_also_for_what_is_discarded_because_a_best_effort_session_begins() ->
     publisher.root_is(BOB, FIRST)
     for index in (4, 7):
         publisher.offer([b"x"])
-        publisher.receipt(FIRST, publisher.next, 0, again=False, index=index)
+        publisher.receipt(FIRST, publisher.next, 0, index=index)
     publisher.offer([b"never admitted"])
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort"), version=1, session=1))
     publisher.begin_session()
@@ -196,9 +196,9 @@ def test_no_more_terms_are_remembered_than_may_have_admitted_what_is_kept() -> N
     publisher.offer([b"x"])
     terms = [FIRST._replace(counter=counter) for counter in range(1, TERMS_MAX + 2)]
     for term in terms:
-        publisher.receipt(term, 1, 0, again=False, index=1)
+        publisher.receipt(term, 1, 0, index=1)
     assert list(publisher.places.by_term) == terms[1:]
-    publisher.receipt(terms[-1], 1, 1, again=False, index=1)
+    publisher.receipt(terms[-1], 1, 1, index=1)
     assert publisher.places.by_term == {}
 
 
@@ -216,7 +216,7 @@ def test_ranges_of_discarded_events_are_bounded_and_err_on_the_side_of_not_stabl
     publisher.root_is(BOB, FIRST)
     for number in range(DROPPED_RANGES_MAX + 5):
         held_up(publisher, host, stable=publisher.next, written=5 + (number == 3))
-        publisher.receipt(FIRST, publisher.next, publisher.next, again=False)
+        publisher.receipt(FIRST, publisher.next, publisher.next)
     assert len(publisher.dropped) <= DROPPED_RANGES_MAX
 
 
@@ -224,24 +224,120 @@ def test_a_receipt_says_whether_its_root_is_cut_off() -> None:
     publisher, _, _ = a_publisher()
     publisher.root_is(BOB, FIRST)
     publisher.offer([b"a"])
-    publisher.receipt(FIRST, 1, 0, again=False, partitioned=True)
+    publisher.receipt(FIRST, 1, 0, partitioned=True)
     assert publisher.partitioned
-    publisher.receipt(FIRST, 1, 1, again=False)
+    publisher.receipt(FIRST, 1, 1)
     assert not publisher.partitioned
 
 
-def test_a_root_that_waits_for_its_replicas_has_a_publisher_go_back_and_acknowledges_nothing() -> None:
+def test_a_root_that_waits_for_its_replicas_asks_for_what_it_lacks_and_acknowledges_nothing() -> None:
     publisher, carried, _ = a_publisher()
     publisher.descriptor = Descriptor("weather", Settings(partition="wait"))
     publisher.root_is(BOB, FIRST)
     for payload in (b"a", b"b", b"c"):
         publisher.offer([payload])
     carried.clear()
-    publisher.receipt(FIRST, 1, 1, again=True, partitioned=True)
+    publisher.receipt(FIRST, 1, 1, ((1, 3),), partitioned=True)
     assert sequences(carried) == [(1, 2), (2, 3)]
     assert (publisher.admitted, publisher.stable) == (0, 0)
-    publisher.receipt(FIRST, 3, 1, again=False)
+    publisher.receipt(FIRST, 3, 1)
     assert (publisher.admitted, publisher.stable) == (3, 1)
+
+
+def test_what_the_root_lacks_is_sent_again_and_nothing_else() -> None:
+    publisher, carried, host = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for _ in range(9):
+        publisher.offer([b"a"])
+    carried.clear()
+    host.rooms[BOB.node_id] = 0
+    publisher.receipt(FIRST, 1, 0, ((1, 3), (4, 6)))
+    publisher.receipt(FIRST, 2, 0, ((7, 8), (4, 5)))
+    publisher.offer([b"new"])
+    assert not carried, "there is no room"
+    host.rooms.clear()
+    publisher.push()
+    assert [sequences([bundle]) for bundle in carried] == [[(2, 3)], [(4, 5), (5, 6)], [(7, 8)], [(9, 10)]]
+    publisher.push()
+    publisher.receipt(FIRST, 9, 0, ((2, 5),))
+    assert len(carried) == 5
+    publisher.check()
+
+
+def test_a_root_that_lacks_what_was_discarded_learns_that_at_once() -> None:
+    publisher, carried, _ = a_publisher(retain_s=10.0)
+    publisher.root_is(BOB, FIRST)
+    for _ in range(3):
+        publisher.offer([b"a"])
+    publisher.receipt(FIRST, 2, 0)
+    publisher.trim(11.0)
+    publisher.root_is(CAROL, SECOND)
+    carried.clear()
+    publisher.receipt(SECOND, 0, 0, ((0, 2),))
+    assert [(bundle.envelope.first, bundle.last) for bundle in carried] == [(2, 3)]
+
+
+def test_a_publisher_that_is_held_back_sends_again_what_an_earlier_root_admitted() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for _ in range(4):
+        publisher.offer([b"a"])
+    publisher.receipt(FIRST, 2, 0)
+    publisher.root_is(CAROL, SECOND)
+    carried.clear()
+    publisher.receipt(SECOND, 0, 0, ((0, 2), (3, 4)), held_back=True)
+    assert sequences(carried) == [(0, 1)]
+    publisher.receipt(SECOND, 1, 0, held_back=True)
+    publisher.receipt(SECOND, 2, 0, held_back=True)
+    assert sequences(carried) == [(0, 1), (1, 2)], "nobody admitted the fourth yet"
+    publisher.receipt(SECOND, 3, 0)
+    assert sequences(carried) == [(0, 1), (1, 2), (3, 4)]
+
+
+def test_what_was_not_admitted_in_time_is_sent_once_though_the_root_lacks_some_of_it() -> None:
+    publisher, carried, host = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for _ in range(3):
+        publisher.offer([b"a"])
+    carried.clear()
+    host.rooms[BOB.node_id] = 0
+    publisher.receipt(FIRST, 1, 0, ((1, 2),))
+    publisher.resend()
+    host.rooms.clear()
+    publisher.push()
+    assert sequences(carried) == [(1, 2), (2, 3)]
+
+
+def test_what_a_reliable_session_leaves_is_sent_until_the_next_root_has_it_though_that_is_best_effort() -> None:
+    publisher, carried, _ = a_publisher(receipt_timeout_s=10.0)
+    publisher.root_is(BOB, FIRST)
+    for _ in range(3):
+        publisher.offer([b"reliable"])
+    publisher.receipt(FIRST, 2, 0)
+    carried.clear()
+    later = Term(SESSION_TERMS + 1, BOB.node_id)
+    publisher.adapt(Descriptor("weather", Settings(delivery="best_effort"), version=1, session=1))
+    publisher.begin_session()
+    publisher.root_is(BOB, later)
+    publisher.offer([b"best effort"])
+    assert sequences(carried) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert {bundle.envelope.first for bundle in carried} == {0}, "its root goes on from there"
+    publisher.receipt(later, 1, 0, ((1, 2),))
+    assert sequences(carried)[4:] == [(1, 2)]
+    assert publisher.overdue(11.0)
+    publisher.receipt(later, 4, 0)
+    publisher.offer([b"best effort"])
+    assert (carried[-1].envelope.first, [*publisher.retained], publisher.admitted) == (4, [], 5)
+    publisher.check()
+
+
+def test_what_a_reliable_session_leaves_goes_to_a_source_once() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.offer([b"reliable"])
+    publisher.adapt(Descriptor("weather", Settings(delivery="best_effort", admission="source"), version=1, session=1))
+    publisher.begin_session()
+    publisher.root_is(CAROL, Term(RELIABLE_STREAMS - 1, CAROL.node_id))
+    assert (sequences(carried), [*publisher.retained], publisher.hands_over) == ([(0, 1)], [], False)
 
 
 def test_a_best_effort_publisher_without_a_root_keeps_no_more_than_its_bound() -> None:
@@ -256,9 +352,9 @@ def test_a_publisher_that_is_held_back_sends_nothing_until_its_root_says_so() ->
     publisher.root_is(BOB, FIRST, held_back=True)
     publisher.offer([b"a"])
     assert not carried
-    publisher.receipt(FIRST, 0, 0, again=False)
+    publisher.receipt(FIRST, 0, 0)
     assert sequences(carried) == [(0, 1)]
-    publisher.receipt(FIRST, 1, 0, again=False, held_back=True)
+    publisher.receipt(FIRST, 1, 0, held_back=True)
     publisher.offer([b"b"])
     publisher.resend()
     assert sequences(carried) == [(0, 1)]
@@ -272,14 +368,14 @@ def test_a_publisher_that_is_held_back_sends_what_was_admitted_before_one_block_
     publisher.root_is(BOB, FIRST)
     for payload in (b"a", b"b", b"c"):
         publisher.offer([payload])
-    publisher.receipt(FIRST, 2, 0, again=False)
+    publisher.receipt(FIRST, 2, 0)
     carried.clear()
     publisher.root_is(CAROL, SECOND, held_back=True)
     publisher.push()
     assert sequences(carried) == [(0, 1)]
-    publisher.receipt(SECOND, 1, 0, again=False, held_back=True)
+    publisher.receipt(SECOND, 1, 0, held_back=True)
     assert sequences(carried) == [(0, 1), (1, 2)]
-    publisher.receipt(SECOND, 2, 0, again=False, held_back=True)
+    publisher.receipt(SECOND, 2, 0, held_back=True)
     assert sequences(carried) == [(0, 1), (1, 2)], "the third was never admitted"
 
 
@@ -287,7 +383,7 @@ def test_a_publisher_that_is_held_back_asks_again_after_a_while_even_if_all_was_
     publisher, _, _ = a_publisher(receipt_timeout_s=10.0)
     publisher.root_is(BOB, FIRST)
     publisher.offer([b"a"])
-    publisher.receipt(FIRST, 1, 0, again=False)
+    publisher.receipt(FIRST, 1, 0)
     assert not publisher.overdue(11.0)
     publisher.root_is(CAROL, SECOND, held_back=True)
     assert publisher.overdue(11.0)
@@ -297,10 +393,10 @@ def test_what_was_not_stable_when_a_topic_turns_out_to_be_best_effort_never_coun
     publisher, _, _ = a_publisher()
     publisher.root_is(BOB, FIRST)
     publisher.offer([b"before"])
-    publisher.receipt(FIRST, 1, 0, again=False)
+    publisher.receipt(FIRST, 1, 0)
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort"), version=1))
     publisher.root_is(BOB, SECOND)
-    publisher.receipt(SECOND, 1, 1, again=False)
+    publisher.receipt(SECOND, 1, 1)
     assert not publisher.is_stable(0), "its root waits for nobody"
 
 
@@ -309,7 +405,7 @@ def test_what_was_admitted_when_a_topic_turns_out_to_be_best_effort_is_not_sent_
     publisher.root_is(BOB, FIRST)
     for payload in (b"admitted", b"sent"):
         publisher.offer([payload])
-    publisher.receipt(FIRST, 1, 0, again=False)
+    publisher.receipt(FIRST, 1, 0)
     carried.clear()
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort", admission="source"), version=1))
     publisher.root_is(CAROL, SECOND)
@@ -322,7 +418,7 @@ def test_a_clients_publisher_follows_that_of_its_peer_from_session_to_session(mo
     publisher.root_is(BOB, NO_TERM)
     for payload in (b"stable", b"admitted", b"on its way"):
         publisher.offer([payload])
-    publisher.receipt(NO_TERM, 2, 1, again=False)
+    publisher.receipt(NO_TERM, 2, 1)
     carried.clear()
     if moves:
         publisher.root_lost()
@@ -333,13 +429,13 @@ def test_a_clients_publisher_follows_that_of_its_peer_from_session_to_session(mo
     assert (publisher.retained_bytes, publisher.admitted, publisher.is_stable(2)) == (0, 3, False)
     publisher.follow_session(2, reliable=True)
     publisher.offer([b"kept"])
-    publisher.receipt(NO_TERM, 3, 3, again=False)
+    publisher.receipt(NO_TERM, 3, 3)
     assert (publisher.reliable, publisher.admitted, publisher.is_stable(2), publisher.is_stable(3)) == (
         True,
         3,
         False,
         False,
     )
-    publisher.receipt(NO_TERM, 4, 4, again=False)
+    publisher.receipt(NO_TERM, 4, 4)
     assert publisher.is_stable(3)
     publisher.check()

@@ -3,15 +3,18 @@
 import pytest
 
 from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, SERIALS, Term
-from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.config import LACKS_MAX, TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.state.admitter import TURN_TIMES
+from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.root import Root
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, RecordingHost, block, up
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, WEATHER, RecordingHost, block, up
 
 
-def a_root(settings: Settings = Settings()) -> Root:  # noqa: B008  it has no state
-    return Root(RecordingHost(), TopicConfig(), Descriptor("weather", settings), FIRST, hold_until=0.0)
+def a_root(settings: Settings = Settings(), **config: int) -> Root:  # noqa: B008  it has no state
+    limits = TopicConfig(**config)
+    early = EarlyBlocks(limits.window_bytes)
+    return Root(RecordingHost(), limits, Descriptor("weather", settings), FIRST, hold_until=0.0, early=early)
 
 
 def test_events_of_many_publishers_are_sealed_into_one_bundle_with_positions_in_a_row() -> None:
@@ -21,7 +24,7 @@ def test_events_of_many_publishers_are_sealed_into_one_bundle_with_positions_in_
     (bundle,) = root.seal()
     assert (bundle.envelope.first, bundle.last, bundle.envelope.term) == (0, 3, FIRST)
     assert [b.publisher for b in bundle.blocks] == [PAUL, PAULA]
-    assert root.receipts() == {BOB: [(PAUL, 2, 0, False)], CAROL: [(PAULA, 1, 0, False)]}
+    assert root.receipts() == {BOB: [(PAUL, 2, 0, ())], CAROL: [(PAULA, 1, 0, ())]}
 
 
 def test_bundles_are_numbered_whatever_the_positions_of_their_events() -> None:
@@ -37,45 +40,84 @@ def test_bundles_are_numbered_whatever_the_positions_of_their_events() -> None:
     assert root.serial == 0
 
 
-def test_a_publisher_is_admitted_in_sequence_and_sent_back_to_where_it_left_off() -> None:
+def test_a_publisher_is_admitted_in_sequence_and_sends_again_what_is_missing_only() -> None:
     root = a_root()
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.admit(BOB, up(0, block(PAUL, 2)))
-    assert root.receipts() == {BOB: [(PAUL, 1, 0, True)]}
-    root.admit(BOB, up(0, block(PAUL, 1), block(PAUL, 2)))
+    assert root.receipts() == {BOB: [(PAUL, 1, 0, ((1, 2),))]}
     root.admit(BOB, up(0, block(PAUL, 1)))
-    assert root.index == 3
-    assert root.receipts() == {BOB: [(PAUL, 3, 0, False)]}
+    root.admit(BOB, up(0, block(PAUL, 1)))
+    assert [(each.first, each.last) for each in root.waiting] == [(0, 1), (1, 2), (2, 3)]
+    assert root.receipts() == {BOB: [(PAUL, 3, 0, ())]}
+    assert (root.early.lines, root.early.used_bytes) == ({}, 0)
 
 
-def test_a_publisher_goes_back_once_for_all_that_was_on_its_way_behind_a_gap() -> None:
+def test_each_gap_is_asked_for_when_it_is_noticed_and_what_is_left_of_all_after_a_pause() -> None:
     root = a_root()
     root.admit(BOB, up(0, block(PAUL, 0)))
     asked = []
-    for sequence in range(2, 12):
+    for sequence in (2, 3, 4, 7, 8, 7, 10):
         root.admit(BOB, up(0, block(PAUL, sequence)))
         asked += root.receipts().get(BOB, [])
-    assert asked == [(PAUL, 1, 0, True)], "it hears nothing new of the others"
+    assert asked == [(PAUL, 1, 0, (gap,)) for gap in [(1, 2), (5, 7), (9, 10)]], "it hears nothing new of the others"
+    root.admit(BOB, up(0, block(PAUL, 1), block(PAUL, 6)))
+    assert root.receipts() == {BOB: [(PAUL, 5, 0, ())]}
     root.host.time += root.config.gap_s
-    root.admit(BOB, up(0, block(PAUL, 12)))
-    assert root.receipts() == {BOB: [(PAUL, 1, 0, True)]}, "what it sent again was lost"
-    root.admit(BOB, up(0, block(PAUL, 1), block(PAUL, 2)))
-    root.admit(BOB, up(0, block(PAUL, 4)))
-    assert root.receipts() == {BOB: [(PAUL, 3, 0, True)]}, "another gap is asked for at once"
+    root.admit(BOB, up(0, block(PAUL, 11)))
+    assert root.receipts() == {BOB: [(PAUL, 5, 0, ((5, 6), (9, 10)))]}, "what it sent again was lost"
+    root.admit(BOB, up(0, block(PAUL, 12), block(PAUL, 5), block(PAUL, 9)))
+    assert root.receipts() == {BOB: [(PAUL, 13, 0, ())]}
+    root.admit(BOB, up(0, block(PAUL, 14)))
+    assert root.receipts() == {BOB: [(PAUL, 13, 0, ((13, 14),))]}, "another gap is asked for at once"
 
 
-def test_who_is_to_go_back_is_told_even_while_no_receipts_are_given() -> None:
+def test_a_root_asks_for_so_many_gaps_at_a_time() -> None:
+    root = a_root()
+    for sequence in range(1, 2 * LACKS_MAX + 3, 2):
+        root.admit(BOB, up(0, block(PAUL, sequence)))
+    ((_, _, _, lacks),) = root.receipts()[BOB]
+    assert lacks == tuple((first, first + 1) for first in range(0, 2 * LACKS_MAX, 2))
+
+
+def test_a_publisher_that_discarded_what_is_missing_goes_on_from_its_floor() -> None:
+    root = a_root()
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.admit(BOB, up(0, block(PAUL, 3)))
+    root.admit(BOB, up(3, block(PAUL, 5)))
+    assert root.receipts() == {BOB: [(PAUL, 4, 0, ((4, 5),))]}
+    root.admit(BOB, up(3, block(PAUL, 4)))
+    assert [(each.first, each.last) for each in root.waiting] == [(0, 1), (3, 4), (4, 5), (5, 6)]
+
+
+def test_what_comes_too_early_is_kept_up_to_a_bound_and_the_oldest_of_others_makes_room() -> None:
+    size = block(PAUL, 0).size
+    early = EarlyBlocks(3 * size)
+    for kept in (block(PAUL, 4), block(PAUL, 2), block(PAUL, 2), block(PAULA, 3)):
+        early.keep(WEATHER, kept)
+        early.check()
+    assert early.missing(WEATHER, PAUL, 1, 6) == [(1, 2), (3, 4), (5, 6)]
+    early.keep(WEATHER, block(PAULA, 4))
+    assert early.missing(WEATHER, PAUL, 1, 6) == [(1, 6)], "it came first"
+    early.keep(WEATHER, block(PAULA, 5))
+    early.keep(WEATHER, block(PAULA, 6))
+    assert early.missing(WEATHER, PAULA, 2, 7) == [(2, 3), (6, 7)]
+    assert [each.first for each in early.take(WEATHER, PAULA, 4)] == [4, 5]
+    early.check()
+    assert (early.lines, early.used_bytes) == ({}, 0)
+
+
+def test_what_is_missing_is_asked_for_even_while_no_receipts_are_given() -> None:
     root = a_root()
     root.admit(CAROL, up(0, block(PAULA, 0)))
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.admit(BOB, up(0, block(PAUL, 2)))
-    assert root.requests() == {BOB: [(PAUL, 1, 0, True)]}
+    assert root.requests() == {BOB: [(PAUL, 1, 0, ((1, 2),))]}
     assert root.requests() == {}
-    assert root.receipts() == {CAROL: [(PAULA, 1, 0, False)], BOB: [(PAUL, 1, 0, False)]}, "they stay owed"
+    assert root.receipts() == {CAROL: [(PAULA, 1, 0, ())], BOB: [(PAUL, 1, 0, ())]}, "they stay owed"
 
 
 def test_a_publisher_keeps_its_place_until_it_was_told_what_is_stable() -> None:
-    root = Root(RecordingHost(), TopicConfig(admissions_max=1), Descriptor("weather"), FIRST, hold_until=0.0)
+    root = a_root(admissions_max=1)
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.seal()
     root.acknowledge_to(1, 0.0)
@@ -87,7 +129,7 @@ def test_a_publisher_keeps_its_place_until_it_was_told_what_is_stable() -> None:
 
 
 def test_a_publisher_has_no_place_until_what_others_have_sent_is_stable() -> None:
-    root = Root(RecordingHost(), TopicConfig(admissions_max=1), Descriptor("weather"), FIRST, hold_until=0.0)
+    root = a_root(admissions_max=1)
     assert not root.is_full
     assert root.admit(BOB, up(0, block(PAUL, 0)))
     assert not root.admit(CAROL, up(0, block(PAULA, 0)))
@@ -100,7 +142,7 @@ def test_a_publisher_has_no_place_until_what_others_have_sent_is_stable() -> Non
 
 
 def test_publishers_that_wait_for_a_place_get_one_in_their_order_while_they_ask() -> None:
-    root = Root(RecordingHost(), TopicConfig(admissions_max=1), Descriptor("weather"), FIRST, hold_until=0.0)
+    root = a_root(admissions_max=1)
     assert isinstance(root.host, RecordingHost)
 
     waiting, later = b"waiting".ljust(16), b"later".ljust(16)
@@ -122,7 +164,7 @@ def test_publishers_that_wait_for_a_place_get_one_in_their_order_while_they_ask(
 def test_a_new_root_takes_a_publishers_floor_for_where_to_begin() -> None:
     root = a_root()
     root.admit(BOB, up(7, block(PAUL, 9)))
-    assert root.receipts() == {BOB: [(PAUL, 7, 0, True)]}
+    assert root.receipts() == {BOB: [(PAUL, 7, 0, ((7, 9),))]}
     root.admit(BOB, up(7, block(PAUL, 7), block(PAUL, 8), block(PAUL, 9)))
     assert root.index == 3
 
@@ -134,7 +176,7 @@ def test_what_all_leases_cover_is_stable_once_the_root_holds_it_back_no_more() -
     root.hold_until = 10.0
     assert not root.acknowledge_to(2, now=9.0)
     assert root.acknowledge_to(1, now=11.0)
-    assert root.receipts() == {BOB: [(PAUL, 2, 1, False)]}
+    assert root.receipts() == {BOB: [(PAUL, 2, 1, ())]}
     assert not root.acknowledge_to(1, now=12.0)
 
 
@@ -152,10 +194,10 @@ def test_a_topic_that_was_taken_for_new_is_held_once_an_earlier_term_of_it_is_he
     assert root.acknowledge_to(1, now=TopicConfig().lease_s) == held
 
 
-def test_a_best_effort_root_queries_no_publisher() -> None:
+def test_a_best_effort_publisher_has_nothing_before_what_it_sends() -> None:
     root = a_root(Settings(delivery="best_effort"))
-    root.admit(BOB, up(0, block(PAUL, 5)))
-    assert root.receipts() == {BOB: [(PAUL, 6, 0, False)]}
+    root.admit(BOB, up(5, block(PAUL, 5)))
+    assert root.receipts() == {BOB: [(PAUL, 6, 0, ())]}
 
 
 def test_a_floor_does_not_imply_stability() -> None:
@@ -164,10 +206,10 @@ def test_a_floor_does_not_imply_stability() -> None:
     root.frontiers = {PAULA: 4}
     root.admit(BOB, up(7, block(PAUL, 7)))
     root.admit(CAROL, up(6, block(PAULA, 6)))
-    assert root.receipts() == {BOB: [(PAUL, 8, 0, False)], CAROL: [(PAULA, 7, 4, False)]}
+    assert root.receipts() == {BOB: [(PAUL, 8, 0, ())], CAROL: [(PAULA, 7, 4, ())]}
     assert root.stable_frontiers() == {PAULA: 4}
     root.acknowledge_to(1, now=0.0)
-    assert root.receipts() == {BOB: [(PAUL, 8, 8, False)]}
+    assert root.receipts() == {BOB: [(PAUL, 8, 8, ())]}
 
 
 def test_a_root_skips_events_that_their_publisher_discarded() -> None:
@@ -175,7 +217,7 @@ def test_a_root_skips_events_that_their_publisher_discarded() -> None:
     root = a_root()
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.admit(BOB, up(3, block(PAUL, 3)))
-    assert root.receipts() == {BOB: [(PAUL, 4, 0, False)]}
+    assert root.receipts() == {BOB: [(PAUL, 4, 0, ())]}
     assert root.index == 2
 
 
@@ -237,7 +279,7 @@ def test_a_publisher_that_is_lost_again_after_it_came_back_is_forgotten_too() ->
 
 
 def test_publishers_are_bounded_and_the_longest_silent_are_forgotten_first() -> None:
-    root = Root(RecordingHost(), TopicConfig(admissions_max=8), Descriptor("weather"), FIRST, hold_until=0.0)
+    root = a_root(admissions_max=8)
     assert isinstance(root.host, RecordingHost)
     for number in range(8):
         root.host.time = float(number)

@@ -227,7 +227,7 @@ def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_o
     assert (publisher.begins(BEST_EFFORT), publisher.begins(RELIABLE)) == (False, True)
     publisher.begin_session()
     publisher.check()
-    publisher.receipt(FIRST, 1, 1, again=False)
+    publisher.receipt(FIRST, 1, 1)
     assert not publisher.is_stable(0), "nobody looks for it"
     assert not publisher.begins(RELIABLE)
 

@@ -10,6 +10,7 @@ from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import Accepted, Join
 from quillcast.protocol.topics.root_messages import TransferLeadership
+from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.effects import (
     Outdone,
 )
@@ -380,7 +381,7 @@ def test_what_a_parent_and_a_root_say_of_the_past_has_its_age(world: Parts, term
     tree = world.tree()
     terms.enter(tree, FIRST, 0)
     tree.flow.move(down(FIRST, 0, block(PAUL, 0)), tree.flow.current)
-    tree.root = Root(world.host, CONFIG, DESCRIPTOR, SECOND, 0.0)
+    tree.root = Root(world.host, CONFIG, DESCRIPTOR, SECOND, 0.0, early=EarlyBlocks(0))
     terms.enter(tree, SECOND, 0, here=True)
     tree.flow.move(down(SECOND, 0, block(PAUL, 1)), tree.flow.current)
     world.schedule.note_came(tree, world.host.now())

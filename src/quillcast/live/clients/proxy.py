@@ -525,7 +525,7 @@ class Proxy:
                 if message.rooted and publisher.root is None:
                     publisher.root_is(self.contact, NO_TERM)
                 partitioned = message.partitioned
-                publisher.receipt(NO_TERM, message.admitted, message.stable, again=False, partitioned=partitioned)
+                publisher.receipt(NO_TERM, message.admitted, message.stable, partitioned=partitioned)
                 publisher.listener.progressed()
                 self._forget_if_done(sending)
             case Discarded(_, first, last):

@@ -102,8 +102,9 @@ class Level:
         if not lacks:
             self.filled(stream)
             return Findings((), neighbours, ())
-        self.sought[stream] = lacks
         found = self.agent.find(stream, lacks, neighbours, at_border=at_border)
+        begun = difference(lacks, RangeSet(found.lacks))  # and not what it had nobody to ask for
+        self.sought[stream] = RangeSet([*self.seeks(stream, lacks), *begun]).ranges()
         return found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *neighbours))])
 
     def seeks(self, stream: StreamId, lacks: Sequence[Range]) -> list[Range]:

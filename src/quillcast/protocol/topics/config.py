@@ -6,6 +6,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.numbers import check_numbers
 
 MIB = 1 << 20
+LACKS_MAX = 64  # ranges that a root asks one publisher for at a time; a guess
 MAY_BE_ZERO = (
     "fallbacks", "ask_patience_s", "transfer_s", "compare_s", "patience_s", "report_s", "leave_s", "linger_s",
     "gap_s", "give_up_s",

@@ -262,6 +262,7 @@ class Parts:
         assert waiting <= {*self.schedule.due, *self.schedule.dirty}, "time passes by a topic that waits for it"
         assert self.schedule.due.keys() <= self.trees.keys()
         self.publishing.check()
+        self.intake.early.check()
         self.candidacies.check()
         self.forgetting.check()
         assert self.trees.keys() <= self.known.descriptors.keys()

@@ -6,7 +6,9 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.core.ranges import Range
 from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.config import LACKS_MAX
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import (
     NEWCOMERS_MAX,
@@ -89,14 +91,14 @@ class NotRoot(Message, frozen=True, tag=51):
 class Receipts(Message, frozen=True, tag=52):
     """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases acknowledged it.
 
-    It speaks of what its term admitted; what the publisher discarded before that, the publisher knows itself. A
-    publisher that sent more than `admitted` goes back to there when `again` is set.
+    It speaks of what its term admitted; what the publisher discarded before that, the publisher knows itself. What the
+    root `lacks` is to be sent again: later events of the publisher were here, and most of them are kept.
     """
 
     topic: WireId
     term: AnyTerm
-    marks: list[tuple[bytes, Number, Number, bool]]
-    """publisher, admitted, stable, again"""
+    marks: list[tuple[bytes, Number, Number, Annotated[tuple[Range, ...], msgspec.Meta(max_length=LACKS_MAX)]]]
+    """publisher, admitted, stable, lacks"""
     partitioned: bool = False
     """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
     version: Number = 0

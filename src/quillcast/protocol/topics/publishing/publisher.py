@@ -15,7 +15,7 @@ from quillcast.core.bundle import Block, Bundle, Join, Run
 from quillcast.core.envelope import NO_TERM, UP, Envelope, Term
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import RangeSet
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Dropped, Mark, Published, Record
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
@@ -93,6 +93,7 @@ class Publisher:
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic, self.session = descriptor.topic, descriptor.session
         self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
+        self.hands_over = False  # events of a reliable session are left, and are kept until the present root has them
         self._carry, self._wake = carry, wake
         self._room_to = room_to or (lambda root, topic, held_back: host.room(root))
         self.warrant = warrant
@@ -100,6 +101,7 @@ class Publisher:
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
+        self.again: RangeSet | None = None  # what the root lacks of what was sent; never empty
         self.dropped = RangeSet()  # sequences that were discarded at a limit before they were stable
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0
@@ -204,17 +206,22 @@ class Publisher:
         """
         self.session = session
         self._keep(reliable=reliable)
+        self.hands_over = False
         if not reliable and self.root is not None:
             self._let_go(self.sent)
             self._admit(self.sent)
 
     def _keep(self, *, reliable: bool) -> None:
-        """Keep events until they are stable, or nothing from now on. Then those that are not stable never become so."""
+        """Keep events until they are stable, or nothing from now on. Then those that are not stable never become so.
+
+        Those are kept until the next root has admitted them, and what is published meanwhile as long.
+        """
         was_reliable, self.reliable = self.reliable, reliable
         if self.reliable == was_reliable:
             return
         kept_from = self.retained[0].first if self.reliable and self.retained else self.next
         self.dropped.add(min(self.stable, kept_from), kept_from)
+        self.hands_over = bool(self.retained) and not self.reliable
         for block in () if self.reliable else self.retained:
             self.listener.dropped(block)
 
@@ -278,29 +285,40 @@ class Publisher:
         """
         if self.root is None:
             return
-        while self.sent < self.next and (room_bytes := self._room_to(self.root, self.topic, self.held_back)) > 0:
-            if self.held_back and (self.trickling or self.sent >= self.admitted):
+        while (self.sent < self.next or self.again is not None) and (
+            room_bytes := self._room_to(self.root, self.topic, self.held_back)
+        ) > 0:
+            first, last = (self.sent, self.next) if self.again is None else self.again.ranges()[0]
+            if self.held_back and (self.trickling or first >= self.admitted):
                 return
             self.trickling = self.held_back
-            newest = self.retained[-1]
-            blocks = (newest,) if newest.first == self.sent else self._unsent(1 if self.held_back else room_bytes)
-            self.sent = blocks[-1].last
-            floor = self.retained[0].first if self.reliable else blocks[0].first
-            root = self.root
+            newest, root = self.retained[-1], self.root
+            if newest.first == first:
+                blocks: tuple[Block, ...] = (newest,)
+            else:
+                blocks = self._kept(first, last, 1 if self.held_back else room_bytes)
+            if self.again is None:
+                self.sent = blocks[-1].last
+            else:
+                self.sent = max(self.sent, blocks[-1].last)
+                self._lacks_no_more(0, blocks[-1].last)
+            floor = self.retained[0].first if self.reliable or self.keeps else blocks[0].first
             self._carry(self, Bundle(Envelope(self.topic, UP, self.term, floor, self.session), blocks))
-            if not self.reliable:
+            if not (self.reliable or self.keeps):
                 self._let_go(self.sent)
                 self._admit(self.sent)
             if self.root is not root:
                 return
 
-    def _unsent(self, room_bytes: int) -> tuple[Block, ...]:
+    def _kept(self, first: int, last: int, room_bytes: int) -> tuple[Block, ...]:
+        """The blocks with the events from `first` on, as many as have room, but at least one."""
         blocks: list[Block] = []
         size = 0
         for block in reversed(self.retained):
-            if block.last <= self.sent:
+            if block.last <= first:
                 break
-            blocks.append(block)
+            if block.first < last:
+                blocks.append(block)
         blocks.reverse()
         limit_bytes = min(self.config.bundle_bytes, room_bytes)
         for count, block in enumerate(blocks):
@@ -322,7 +340,7 @@ class Publisher:
         if term > self.term:
             self.spoke_at = self.host.now()
         if root != self.root or term > self.term:
-            self.root, self.term = root, term
+            self.root, self.term, self.again = root, term, None
             self.sent = self.retained[0].first if self.retained else self.next
             if self.sent < self.admitted:
                 self.host.trace(Mark("resent_to_new_root"))
@@ -334,11 +352,12 @@ class Publisher:
         self.root = None
 
     def receipt(
-        self, term: Term, admitted: int, stable: int, again: bool, *,
+        self, term: Term, admitted: int, stable: int, lacks: Sequence[Range] = (), *,
         partitioned: bool = False, held_back: bool = False, index: int = 0,
     ) -> None:  # fmt: skip
         """The root reports what it admitted and what is stable; with `partitioned`, on its side of a partition.
 
+        What it `lacks` is sent again. What was discarded of that it learns by the floor of what is sent.
         `held_back`: it has no room for more of the topic now. `index`: what it admitted stands below that; 0 if nobody
         needs to know.
         """
@@ -348,9 +367,9 @@ class Publisher:
         self.partitioned = partitioned
         self.progress_at = self.spoke_at = self.host.now()
         self.term = term
-        if again and admitted < self.sent:
-            self.host.trace(Mark("publisher_went_back"))
-            self.sent = max(admitted, self.retained[0].first) if self.retained else self.next
+        if self.again is not None or lacks:
+            self._lacks_no_more(0, admitted)
+            self._note_lacks(lacks)
         if partitioned and self.descriptor.settings.partition == "wait":
             self.push()
             return  # the root acknowledges nothing now
@@ -363,16 +382,38 @@ class Publisher:
         if stable > self.stable:
             self.stable = stable
             self._let_go(stable)
+        if self.hands_over:
+            self._let_go(admitted)
         self.push()
         self.listener.progressed()
+
+    def _note_lacks(self, lacks: Sequence[Range]) -> None:
+        again = self.again or RangeSet()
+        for gap, until in lacks if self.retained else ():
+            self.host.trace(Mark("publisher_sent_again"))
+            first = max(gap, self.retained[0].first)
+            again.add(first, min(max(until, first + 1), self.sent))
+        self.again = again or None
+
+    def _lacks_no_more(self, first: int, last: int) -> None:
+        """The root has what lies between these, or it is sent, or cannot be."""
+        if self.again is not None:
+            self.again.discard(first, last)
+            self.again = self.again or None
 
     def resend(self) -> None:
         """Nothing was heard of what was sent: send it again, from the first event that was not admitted."""
         self.progress_at = self.host.now()
         self.trickling = False
-        if self.reliable and self.retained:
+        if self.keeps and self.retained:
             self.sent = max(min(self.sent, self.admitted), self.retained[0].first)
+            self._lacks_no_more(self.sent, self.next)
         self.push()
+
+    @property
+    def keeps(self) -> bool:
+        """Are events kept that were sent? On the way to a source within this process none is lost."""
+        return self.reliable or (self.hands_over and not self.term.of_source)
 
     def is_stable(self, sequence: int) -> bool:
         """Did a root say that every live lease has acknowledged this event?"""
@@ -409,7 +450,7 @@ class Publisher:
 
     def remind(self, now: float) -> None:
         """All is admitted and nothing was heard of its being stable: send the last block again, for its receipt."""
-        if self.reliable and self.retained and not self.waiting_bytes and now - self.progress_at > self.config.remind_s:
+        if self.keeps and self.retained and not self.waiting_bytes and now - self.progress_at > self.config.remind_s:
             self.progress_at = now
             self.sent = self.retained[-1].first
             self.push()
@@ -465,7 +506,12 @@ class Publisher:
             freed_bytes += retained.popleft().size
         self.retained_bytes -= freed_bytes
         self.places.let_go(below)
-        self.sent = max(self.sent, retained[0].first if retained else self.next)
+        kept_from = retained[0].first if retained else self.next
+        self.sent = max(self.sent, kept_from)
+        if self.again is not None:
+            self._lacks_no_more(0, kept_from)
+        if not retained:
+            self.hands_over = False
 
     def check(self) -> None:
         """Raise AssertionError unless the marks and the blocks kept agree."""
@@ -473,6 +519,7 @@ class Publisher:
         kept_from = self.retained[0].first if self.retained else self.next
         assert not self.reliable or self.dropped.covers(self.stable, kept_from), (self.stable, self.dropped, kept_from)
         assert len(self.dropped) <= DROPPED_RANGES_MAX
+        assert self.again is None or kept_from <= self.again.start < self.again.end <= self.sent
         assert self.retained_bytes == sum(block.size for block in self.retained)
         assert self.waiting_bytes == sum(block.size for block in self.waiting)
         assert all(block.last > self.admitted for block in self.waiting)

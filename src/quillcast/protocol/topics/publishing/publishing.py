@@ -425,12 +425,12 @@ class Publishing:
         if self.own_streams.crowded and any(admitted for _, admitted, _, _ in message.marks):
             self.own_streams.note_admitted(topic)
         behind = False
-        for id_, admitted, stable, again in message.marks:
+        for id_, admitted, stable, lacks in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
                 behind |= publisher.descriptor.version < message.version
                 publisher.receipt(
-                    term, admitted, stable, again,
+                    term, admitted, stable, lacks,
                     partitioned=message.partitioned, held_back=message.held_back, index=message.index,
                 )  # fmt: skip
                 if publisher.closed:

@@ -13,6 +13,7 @@ from quillcast.protocol.topics.messages import Denied
 from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.progress import Progress
@@ -34,7 +35,7 @@ class Intake:
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
         self.progress, self.flow_control, self.schedule = progress, flow_control, schedule
-        self.sealing, self.successors = sealing, Successors()
+        self.sealing, self.successors, self.early = sealing, Successors(), EarlyBlocks(config.window_bytes)
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
 
     # ---- admission

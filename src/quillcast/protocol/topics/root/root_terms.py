@@ -77,7 +77,7 @@ class RootTerms:
         self.membership.drop_parent(tree, "closer_root")
         root = Root(
             self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until), holders=holders,
-            after=None if how == "created" else after, outbids=how == "merged",
+            after=None if how == "created" else after, outbids=how == "merged", early=self.intake.early,
         )  # fmt: skip
         tree.begin_root(root)
         if offer is not None:

@@ -4,20 +4,24 @@ For one kind of topic that is its root (`root.py`), for the other every source (
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, SERIALS, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
+from quillcast.core.ranges import Range
 from quillcast.core.trace import Admitted, Dropped, Repeated
-from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.config import LACKS_MAX, TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.state.early import EarlyBlocks
 
 _NO_BLOCKS: list[Block] = []  # shared by all that have nothing to seal
 _COUNT: Callable[[Block], int] = attrgetter("count")
+Told = tuple[bytes, int, int, tuple[Range, ...]]
+"""What a publisher is told: as in `Receipts.marks`."""
 TURN_TIMES = 3  # a publisher that waits for a place asks again within so many receipt times, or loses its turn; a guess
 
 
@@ -25,8 +29,7 @@ class PublisherState:
     """What is known of a publisher where its events are admitted."""
 
     __slots__ = (
-        "active", "asked_for", "asked_until", "closed", "contact", "expected", "gone_at", "idle_since", "runs",
-        "stable",
+        "active", "asked_until", "closed", "contact", "expected", "gone_at", "idle_since", "reach", "runs", "stable",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, stable: int, now: float) -> None:
@@ -37,23 +40,22 @@ class PublisherState:
         self.idle_since = now
         self.gone_at: float | None = None  # when its peer was lost
         self.closed = False  # has it said that it publishes no more?
-        self.asked_for = -1  # where it was asked to go back to, and until when it is not asked for the same again
-        self.asked_until = now
+        self.reach = 0  # what is missing below was asked for
+        self.asked_until = now  # ... and is not asked for again before
 
     def lose(self, now: float) -> None:
         """Its peer is out of reach."""
         self.gone_at, self.active = now, False
 
-    def may_go_back(self, now: float, pause_s: float) -> bool:
-        """Something before what it sent is missing: is it to go back?
+    def gaps(self, until: int, now: float, pause_s: float) -> Range:
+        """Events came too early: within which bounds is what is missing before `until` to be asked for now?
 
-        All that is on its way by then comes too early as well, and is sent again once it has gone back. If it were
-        asked anew for each, it would send everything again as often.
+        Each gap is asked for when it is noticed, and all that are left after a pause, if something comes then.
         """
-        if self.asked_for == self.expected and now < self.asked_until:
-            return False
-        self.asked_for, self.asked_until = self.expected, now + pause_s
-        return True
+        first, self.reach = max(self.expected, self.reach), max(self.reach, until)
+        if now >= self.asked_until:
+            first, self.asked_until = self.expected, now + pause_s
+        return first, self.reach
 
     def rest(self, now: float) -> None:
         """It has sent something until now, and may send nothing more."""
@@ -64,18 +66,18 @@ class Admitter:
     """One stream: its term, the next index, and where each publisher stands."""
 
     __slots__ = (
-        "admissions", "closing", "config", "descriptor", "frontiers", "held_back", "host", "index", "marks",
+        "admissions", "closing", "config", "descriptor", "early", "frontiers", "held_back", "host", "index", "marks",
         "queue", "sealing", "serial", "session", "stable", "term", "topic", "turned_away", "waiting",
     )  # fmt: skip
 
-    def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
-        self.host, self.config, self.term = host, config, term
+    def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, early: EarlyBlocks) -> None:
+        self.host, self.config, self.term, self.early = host, config, term, early
         self.topic, self.descriptor, self.session = descriptor.topic, descriptor, descriptor.session
         self.index = 0
         self.stable = 0
         self.serial = 0  # of the next bundle
         self.admissions: dict[bytes, PublisherState] = EMPTY
-        self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
+        self.marks: dict[bytes, Sequence[Range]] = EMPTY  # publishers owed a receipt, and what they are to send again
         self.queue: dict[bytes, float] = EMPTY  # publishers without a place, in order, and when each asked last
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
@@ -102,22 +104,33 @@ class Admitter:
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
-            if block.first > admission.expected:
-                if self.descriptor.settings.reliable:
-                    if admission.may_go_back(self.host.now(), self.config.gap_s):
-                        self.marks[block.publisher] = True
-                    continue
-                admission.expected = block.first
-            self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
                 self.host.trace(Repeated(self.topic, "root", block.count))
+            elif block.first <= admission.expected:
+                self._number(admission, block)
             else:
-                index, self.index = self.index, self.index + block.count
-                admission.expected = block.last
-                admission.runs.append((self.index, block.last))
-                self.waiting.append(block)
-                self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
+                self.early.keep(self.topic, block)
+            if self.early.lines:
+                for each in self.early.take(self.topic, block.publisher, admission.expected):
+                    self._number(admission, each)
+            if block.first > admission.expected:
+                self._lack(admission, block)
+            else:
+                self.marks.setdefault(block.publisher, ())
         return placed
+
+    def _number(self, admission: PublisherState, block: Block) -> None:
+        index, self.index = self.index, self.index + block.count
+        admission.expected = block.last
+        admission.runs.append((self.index, block.last))
+        self.waiting.append(block)
+        self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
+
+    def _lack(self, admission: PublisherState, block: Block) -> None:
+        """A block came too early: its publisher is to send again what is missing before, and it unless it is kept."""
+        first, last = admission.gaps(block.last, self.host.now(), self.config.gap_s)
+        if missing := self.early.missing(self.topic, block.publisher, first, last):
+            self.marks[block.publisher] = (*self.marks.get(block.publisher, ()), *missing)
 
     def _enter(self, contact: Contact, publisher: bytes) -> PublisherState | None:
         """A publisher that this root does not know yet; None if there are too many with events that are not stable.
@@ -229,7 +242,7 @@ class Admitter:
                 settled = runs.popleft()[1]
             if settled:
                 admission.stable = settled
-                self.marks.setdefault(publisher, False)
+                self.marks.setdefault(publisher, ())
 
     def place_of(self, publisher: bytes, sequence: int) -> int:
         """Up to where leases have to acknowledge for a publisher's events before `sequence` to be stable.
@@ -252,35 +265,37 @@ class Admitter:
         self.closing = False
         self.marks = self.marks or {}
         for publisher, contact in self.turned_away.items():
-            if publisher in self.admissions or self._enter(contact, publisher) is not None:
-                self.marks[publisher] = True
+            admission = self.admissions.get(publisher) or self._enter(contact, publisher)
+            if admission is not None:
+                self.marks[publisher] = self.early.missing(self.topic, publisher, admission.expected, NUMBER_MAX)
         self.turned_away = EMPTY
 
     def go_on(self) -> None:
         """Publishers that were held back may send again: all are owed a receipt that says so."""
         self.held_back = False
-        self.marks = dict.fromkeys(self.admissions, False) | self.marks
+        self.marks = dict.fromkeys(self.admissions, ()) | self.marks
 
     def _acknowledged(self, admission: PublisherState) -> int:
         """Up to where a publisher's events are acknowledged as admitted."""
         return admission.expected
 
-    def receipts(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
+    def receipts(self) -> dict[Contact, list[Told]]:
         """What publishers are owed, gathered per peer."""
         marks, self.marks = self.marks, EMPTY
-        owed: dict[Contact, list[tuple[bytes, int, int, bool]]] = {}
-        for publisher, again in marks.items():
+        owed: dict[Contact, list[Told]] = {}
+        for publisher, missing in marks.items():
             admission = self.admissions[publisher]
-            admitted = self._acknowledged(admission)
-            owed.setdefault(admission.contact, []).append((publisher, admitted, admission.stable, again))
+            lacks = tuple([each for each in missing if each[1] > admission.expected][:LACKS_MAX]) if missing else ()
+            told = publisher, self._acknowledged(admission), admission.stable, lacks
+            owed.setdefault(admission.contact, []).append(told)
         return owed
 
-    def requests(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
-        """The same for those that are to go back only. They are still owed a receipt, without that."""
-        marks, back = self.marks, {publisher: True for publisher, again in self.marks.items() if again}
-        self.marks = back
+    def requests(self) -> dict[Contact, list[Told]]:
+        """The same for those that are to send something again only. They are still owed a receipt, without that."""
+        marks, lacking = self.marks, {publisher: missing for publisher, missing in self.marks.items() if missing}
+        self.marks = lacking
         owed = self.receipts()
-        self.marks = {**marks, **dict.fromkeys(back, False)} if back else marks
+        self.marks = {**marks, **dict.fromkeys(lacking, ())} if lacking else marks
         return owed
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.root_messages import Create
 from quillcast.protocol.topics.state.admitter import Admitter
+from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER
 from quillcast.protocol.topics.state.link_reports import Move, of_another_life, reaches
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
@@ -31,13 +32,13 @@ class Root(Admitter):
 
     def __init__(
         self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float, *,
-        holders: int = 1, after: Term | None = NO_TERM, outbids: bool = False,
+        early: EarlyBlocks, holders: int = 1, after: Term | None = NO_TERM, outbids: bool = False,
     ) -> None:  # fmt: skip
         """`holders`: so many noted the term. `after` is the latest that was heard of then; None: the topic was new.
 
         `outbids`: this peer was root already, and heard of a rival's later term.
         """
-        super().__init__(host, config, descriptor, term)
+        super().__init__(host, config, descriptor, term, early)
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
         self.after, self.outbids = after, outbids

@@ -9,6 +9,7 @@ from quillcast.core.host import Host
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.admitter import Admitter, PublisherState
+from quillcast.protocol.topics.state.early import EarlyBlocks
 
 
 def source_term(host: Host, number: int, session: int = 0, *, reliable: bool = True) -> Term:
@@ -23,7 +24,7 @@ class Source(Admitter):
     __slots__ = ("held",)
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
-        super().__init__(host, config, descriptor, term)
+        super().__init__(host, config, descriptor, term, EarlyBlocks(0))  # nothing is lost on a way within a process
         self.held = 0  # another peer has everything below
 
     def held_to(self, index: int) -> bool:
@@ -34,7 +35,7 @@ class Source(Admitter):
         self.marks = self.marks or {}
         for publisher, admission in self.admissions.items():
             if any(before < end <= index for end, _ in admission.runs):
-                self.marks.setdefault(publisher, False)
+                self.marks.setdefault(publisher, ())
         return bool(self.marks)
 
     def settled_to(self, index: int) -> bool:
