@@ -293,11 +293,14 @@ def test_a_measurement_answers_with_the_round_trip_and_opens_the_link_it_needs()
 
 def test_messages_for_a_peer_that_cannot_be_reached_are_bounded() -> None:
     async def scenario() -> None:
-        config = LiveConfig(messages_waiting_max=100)
+        config = LiveConfig(unread_bytes_max=4096)
         async with toy(config=config) as alice, silent_listener() as address:
             nobody = Contact(Identity.new().node_id, address)
-            for _ in range(101):
-                alice.links.send(nobody, bundle)  # type: ignore[arg-type]  # never encoded
+            alice.links.send(nobody, Said("x" * 2000))
+            alice.links.send(nobody, Said("x" * 1000))
+            await asyncio.sleep(0)
+            assert [*alice.links.links] == [nobody.node_id]
+            alice.links.send(nobody, Said("x" * 1000))
             await alice.until(lambda: alice.losses == [nobody.node_id])
             assert alice.links.links == {}
 

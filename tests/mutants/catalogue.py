@@ -1810,6 +1810,31 @@ MUTANTS = (
         "test_each_gap_is_asked_for_when_it_is_noticed_and_what_is_left_of_all_after_a_pause",
     ),
     Mutant(
+        "all-asked-for-each-new-one",
+        "Repairers that come one by one do not have all others asked anew for each.",
+        "protocol/reliability/gaps.py",
+        "        if self._stale and now - self._voided_at >= self._first_wait_s:\n",
+        "        if self._stale:\n",
+        "protocol/reliability/test_gaps.py::test_new_sources_that_come_one_by_one_have_the_others_asked_anew_once",
+    ),
+    Mutant(
+        "given-up-by-stale-answers",
+        "Nothing is given up while answers are to be void, because the neighbours have changed.",
+        "protocol/reliability/gaps.py",
+        "        left = [] if self._stale else list(ranges)\n",
+        "        left = list(ranges)\n",
+        "protocol/reliability/test_gaps.py::test_new_sources_that_come_one_by_one_have_the_others_asked_anew_once",
+    ),
+    Mutant(
+        "root-asked-for-each-bundle",
+        "Who was root says so of each bundle that it gets, and the root is asked for once.",
+        "protocol/topics/publishing/publishing.py",
+        "        if known is None and not self.finder.may_ask(topic, self.host.now()):\n",
+        "        if False:\n",
+        "protocol/topics/test_publishing.py::"
+        "test_who_was_root_says_for_each_bundle_that_it_is_not_and_the_root_is_asked_for_once",
+    ),
+    Mutant(
         "all-again-behind-a-gap",
         "What came behind a gap is kept, so that its publisher sends again only what is missing.",
         "protocol/topics/state/admitter.py",

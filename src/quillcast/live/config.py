@@ -16,13 +16,10 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes a link hands to its socket ahead of the kernel before it reports no room; a guess: a few milliseconds."""
 
     unread_bytes_max: int = 16 << 20
-    """Control bytes that wait for a peer that does not read; beyond that the link is closed. A guess."""
+    """Control bytes that wait for a peer that does not read, or for a new link; beyond that it is closed. A guess."""
 
     unfinished_bytes_max: int = 64 << 20
     """Bytes of all large frames that have not fully arrived; beyond that the link that waited longest is closed."""
-
-    messages_waiting_max: int = 1 << 16
-    """Control messages that wait for a link being opened; beyond that the attempt ends. A guess."""
 
     local_ipc: bool = True
     """Links between peers of one machine use a Unix socket and shared memory, if both sides have this on."""

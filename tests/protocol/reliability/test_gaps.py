@@ -10,7 +10,7 @@ PARENT, SIBLING = b"parent", b"sibling"
 def a_gap() -> Gap:
     gap = Gap(0.0, 1.0)
     gap.look([(0, 4), (8, 12)], 0.0)
-    gap.ask_among([PARENT, SIBLING])
+    gap.ask_among([PARENT, SIBLING], 0.0)
     return gap
 
 
@@ -96,11 +96,11 @@ def test_a_source_that_never_answers_has_nothing() -> None:
 def test_a_source_whose_answers_are_lost_still_has_what_it_reports_to_keep() -> None:
     gap = Gap(0.0, 1.0)
     gap.look([(0, 4)], 0.0)
-    gap.ask_among([PARENT])
+    gap.ask_among([PARENT], 0.0)
     gap.offered(PARENT, [(0, 2)])
     gap.to_ask(PARENT, [(0, 4)], 0.0)
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(2, 4)]
-    gap.ask_among([PARENT])
+    gap.ask_among([PARENT], 9.0)
     assert RangeSet(gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0)).ranges() == [(0, 4)], "it does not report them any more"
 
 
@@ -109,19 +109,33 @@ def test_a_new_source_makes_refusals_void() -> None:
     for name in (PARENT, SIBLING):
         gap.refused(name, [(0, 4)], [])
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(0, 4)]
-    gap.ask_among([PARENT, SIBLING, b"another"])
+    gap.ask_among([PARENT, SIBLING, b"another"], 9.0)
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
+
+
+def test_new_sources_that_come_one_by_one_have_the_others_asked_anew_once() -> None:
+    gap, names, asked = a_gap(), [PARENT, SIBLING], list[float]()
+    for tenth in range(20, 40):
+        now = tenth / 10
+        names.append(f"{tenth}".encode())
+        gap.ask_among(names, now)
+        for name in names:
+            if gap.to_ask(name, [(0, 4)], now) and name == PARENT:
+                asked.append(now)
+            gap.refused(name, [(0, 4)], [])
+        assert gap.nobody_has([(0, 4)], now, 0.0, 5.0) == ([(0, 4)] if now in asked else []), "they may have it by now"
+    assert asked == [2.0, 3.0]
 
 
 def test_so_does_a_new_term() -> None:
     gap = a_gap()
     for name in (PARENT, SIBLING):
         gap.refused(name, [(0, 4)], [])
-    gap.ask_among([PARENT, SIBLING], Term(2, bytes(16)))
+    gap.ask_among([PARENT, SIBLING], 9.0, Term(2, bytes(16)))
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
     for name in (PARENT, SIBLING):
         gap.refused(name, [(0, 4)], [])
-    gap.ask_among([PARENT, SIBLING], Term(2, bytes(16)))
+    gap.ask_among([PARENT, SIBLING], 9.0, Term(2, bytes(16)))
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(0, 4)]
 
 
@@ -140,7 +154,7 @@ def test_nothing_is_hopeless_while_something_arrives() -> None:
 def test_a_new_source_gives_a_silent_one_time_again() -> None:
     gap = a_gap()
     gap.to_ask(PARENT, [(0, 4)], 0.0)
-    gap.ask_among([PARENT, b"grandparent"])
+    gap.ask_among([PARENT, b"grandparent"], 9.0)
     gap.refused(b"grandparent", [(0, 4)], [])
     gap.to_ask(PARENT, [(0, 4)], 10.0)
     assert gap.nobody_has([(0, 4)], 11.0, 0.0, silent_s=2.0) == []
@@ -161,7 +175,7 @@ def test_a_source_that_got_what_it_had_refused_is_asked_at_once_and_once_only() 
     assert gap.to_ask(PARENT, [(0, 4)], 0.5) == [(0, 4)]
     gap.refused(PARENT, [(0, 4)], [])
     for reported, asked in ([(0, 2)], [(0, 2)]), ([(0, 2)], []), ([(0, 3)], [(2, 3)]):
-        gap.ask_among([PARENT, SIBLING])
+        gap.ask_among([PARENT, SIBLING], 0.6)
         gap.offered(PARENT, reported)
         assert gap.to_ask(PARENT, reported, 0.6) == asked
 

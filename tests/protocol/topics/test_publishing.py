@@ -1,5 +1,7 @@
 """What a peer keeps for its publishers, and a root of publishers: wake-ups, windows, and the end of both."""
 
+from collections.abc import Collection
+
 import pytest
 
 from quillcast.core.envelope import NO_TERM
@@ -11,6 +13,7 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root_messages import NotRoot
 from quillcast.protocol.topics.state.root import Root
 from tests.protocol.topics.village import Reader, Village, Writer
 
@@ -49,6 +52,27 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
         village.publish(writer, publisher, b"x" * village.world.window_bytes)
     village.run(1.5)
     assert publisher.sent == publisher.next
+
+
+def test_who_was_root_says_for_each_bundle_that_it_is_not_and_the_root_is_asked_for_once() -> None:
+    village, root, writer = a_village()
+    publishing, contact = village.peers[writer].topics.publishing, village.world.machines[root].contact
+    village.publisher(writer, NAME)
+    village.run(1)
+    asked: list[bytes] = []
+    ask = publishing.finder.ask
+
+    def note(topic: bytes, publishers: Collection[Publisher]) -> None:
+        asked.append(topic)
+        ask(topic, publishers)
+
+    publishing.finder.ask = note  # type: ignore[method-assign]
+    for _ in range(5):
+        publishing.dispatch.message(contact, NotRoot(TOPIC, None))
+    assert asked == [TOPIC]
+    publishing.finder.asked_at[TOPIC] -= TopicConfig().receipt_timeout_s
+    publishing.dispatch.message(contact, NotRoot(TOPIC, None))
+    assert asked == [TOPIC, TOPIC], "the question may be lost"
 
 
 def test_a_publisher_that_is_held_back_may_use_all_of_its_links_credit_for_what_it_sends_again() -> None:

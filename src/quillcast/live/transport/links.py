@@ -40,6 +40,7 @@ from quillcast.protocol.security.members import Unadmitted
 
 _CREDIT_PARTS = 8  # credit goes back by itself in eighths of the window
 
+_MESSAGE_BYTES = 256  # what a control message that waits takes beyond its content; a guess
 _ENDING_S = 1.0  # a guess: a process whose links the kernel has begun to close ends within this time
 
 _SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
@@ -55,6 +56,7 @@ class PeerLink(Link):
         self.opening: asyncio.Task[None] | None = None
         self.established = asyncio.Event()
         self.measuring = False
+        self.unsent_bytes = 0  # of control messages that wait until it is open
 
     def take(self, connection: Connection) -> None:
         """Use this connection, which is proven."""
@@ -170,8 +172,10 @@ class Links:
         """Send a control message to a peer. A link that cannot be opened does not collect them without bound."""
         link = self.links.get(to.node_id) or self.link(to)
         link.send(message)
-        if link.connection is None and link.waiting_messages > self.config.messages_waiting_max:
-            self.give_up(link, Unreachable(f"{link.waiting_messages} messages wait for {to.address}"))
+        if link.connection is None:
+            link.unsent_bytes += _MESSAGE_BYTES + len(self.codec.encode_all([message]))
+            if link.unsent_bytes > self.config.unread_bytes_max:
+                self.give_up(link, Unreachable(f"{link.waiting_messages} messages wait for {to.address}"))
 
     @property
     def unauthenticated_count(self) -> int:

@@ -81,7 +81,7 @@ class Gap:
 
     __slots__ = (
         "_first_wait_s", "_hopeless", "_looked_at", "_missing", "_moved_at", "_named", "_new", "_shrunk_at",
-        "_under", "_wait_s", "confirmed", "pressed", "repairers",
+        "_stale", "_under", "_voided_at", "_wait_s", "confirmed", "pressed", "repairers",
     )  # fmt: skip
 
     def __init__(self, now: float, wait_s: float) -> None:
@@ -89,6 +89,7 @@ class Gap:
         self.repairers: dict[bytes, Repairer] = {}
         self.pressed = 0, b"", -inf  # the last that was asked for without credit: which event, of whom, and when
         self._under = NO_TERM  # the term of the root that the repairers followed at the last check
+        self._stale, self._voided_at = False, -inf  # are answers to be void, as others are asked; and when were they
         self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
@@ -130,15 +131,18 @@ class Gap:
             for repairer in self.repairers.values():
                 repairer.unanswered_since = None if repairer.unanswered_since is None else now
 
-    def ask_among(self, names: Iterable[bytes], under: Term = NO_TERM) -> None:
+    def ask_among(self, names: Iterable[bytes], now: float, under: Term = NO_TERM) -> None:
         """Set the repairers to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts.
 
-        The same holds if they follow another root: they ask other peers by now. `under` is its term.
+        The same holds if they follow another root: they ask other peers by now. `under` is its term. Where many come
+        one by one, all are asked anew now and then only; until then nothing is given up.
         """
         names = dict.fromkeys(names)
         if under != self._under or any(name not in self.repairers for name in names):
-            self._under = under
+            self._under, self._stale = under, True
             self._hopeless.start_over()
+        if self._stale and now - self._voided_at >= self._first_wait_s:
+            self._stale, self._voided_at = False, now
             for repairer in self.repairers.values():
                 repairer.start_round()
                 repairer.refused, repairer.unanswered_since = RangeSet(), None
@@ -223,7 +227,7 @@ class Gap:
         A repair that is on its way now comes too late. But its sender reports that it keeps the ranges as soon as it
         has them (`offered`), so that it has had them for no longer than that report takes.
         """
-        left = list(ranges)
+        left = [] if self._stale else list(ranges)
         for name, repairer in self.repairers.items():
             refused = self.refused_by(name, left)
             if self.is_silent(name, now, silent_s):

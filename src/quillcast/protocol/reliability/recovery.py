@@ -176,7 +176,7 @@ class Recovery:
         found = self._find(group, term, gap, missing, peers, upstream, news)
         repairers = [*_inside(*found), *peers.above]
         last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
-        gap.ask_among([*(contact.node_id for contact in repairers), *last])
+        gap.ask_among([*(contact.node_id for contact in repairers), *last], now)
         only_above = news.for_long if upstream in peers.above else NO_RANGES
         silent, levels = self._silent(gap, repairers), self._levels(gap, found, peers, only_above)
         for level in levels:
@@ -326,7 +326,7 @@ class Recovery:
         peers, wanted = group.peers(term), self._wanted(group, term).ranges()
         found = self._find(group, term, gap, wanted, peers, group.upstream(group.flow.term))
         contacts = [*_inside(*found), *peers.above]
-        gap.ask_among([contact.node_id for contact in contacts], group.flow.term)
+        gap.ask_among([contact.node_id for contact in contacts], now, group.flow.term)
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
         silent, within, sought = self._silent(gap, contacts), dict[Contact, None](), RangeSet(wanted)

@@ -461,6 +461,8 @@ class Publishing:
         known = self.finder.roots.get(topic)
         if known is not None and known.node_id != sender.node_id:
             return  # old news
+        if known is None and not self.finder.may_ask(topic, self.host.now()):
+            return  # the former root says so of each bundle that it got
         self._look_again(topic)
 
     def _wrong(self, topic: bytes, error: LocalError) -> None:
