@@ -31,7 +31,7 @@ from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
 SPREAD_S = 1.0  # until all who look for an event know that somebody has got it; ten reports
-MESSAGES_MAX = 300  # control messages from one peer to another in a second; twice what 1,700 histories needed
+MESSAGES_MAX = 300  # control messages from one peer to another in a second; twice what 1,000 histories needed
 
 
 class Judges:
