@@ -177,7 +177,7 @@ def test_so_do_those_of_sources_in_both_directions(campus: ScopePolicy, sites: S
     assert "asked_for_range" not in marks
     assert "misrouted" not in marks
     if is_rooted:
-        forwarding = [nested.village.tree(number, TOPIC).sources.forwards for number in silent[1:]]
+        forwarding = [nested.village.tree(number, TOPIC).forwards for number in silent[1:]]
         assert sorted(forwarding) == [False, False, True]
 
 

@@ -1,14 +1,17 @@
 """What leaves a recovery domain: a judge of the questions that heads of scopes send into the domain around theirs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partialmethod
+from typing import Any
 
 import msgspec
 import pytest
 
+from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, beyond, difference
-from quillcast.protocol.reliability.domain import StreamId
+from quillcast.protocol.reliability.agents import Agents
+from quillcast.protocol.reliability.domain import Findings, StreamId
 from quillcast.protocol.reliability.messages import RingToken, Sought, Unavailable
 from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.sim.applications import peer_of
@@ -28,8 +31,10 @@ class Borders:
         self.left, self.too_early = 0, list[str]()
         self.sought: dict[tuple[SimHost, bytes, StreamId], RangeSet] = {}
         self.refused: dict[tuple[bytes, bytes, StreamId], RangeSet] = {}  # by who lacks it and who refused it
-        self._send = SimHost.send
+        self.near: dict[tuple[Host, StreamId], list[Contact]] = {}  # who was a neighbour inside at the last check
+        self._send, self._find = SimHost.send, Agents.find
         monkeypatch.setattr(SimHost, "send", partialmethod(_swapped, self.send))
+        monkeypatch.setattr(Agents, "find", partialmethod(_swapped, self.find))
 
     def send(self, host: SimHost, to: Contact, message: Message) -> None:
         match message:
@@ -42,6 +47,12 @@ class Borders:
                 for each in message.lacking:
                     self._look(host, scope, StreamId(each.topic, each.term), each.ranges)
         self._send(host, to, message)
+
+    def find(
+        self, agents: Agents, stream: StreamId, lacks: list[Range], neighbours: Sequence[Sequence[Contact]], *rest: Any
+    ) -> Iterator[Findings]:
+        self.near[agents.host, stream] = [*neighbours[0]]
+        return self._find(agents, stream, lacks, neighbours, *rest)
 
     def _look(self, host: SimHost, scope: bytes, stream: StreamId, ranges: tuple[Range, ...]) -> None:
         """`ranges` are sought in a scope's domain. What was sought there before may still be."""
@@ -56,16 +67,19 @@ class Borders:
         self.sought[host, scope, stream].update(ranges)
         gap, group = recovery.gaps[stream], recovery.groups.find(stream.topic)
         assert group is not None
-        own = difference(own, RangeSet(beyond(own, group.reached(stream.term))))  # by its report nobody below has those
-        for contact in group.peers(stream.term).inside:
+        inside = group.peers(stream.term).inside
+        if group.upstream(stream.term) not in inside:  # then nobody inside has what is beyond the domain's report
+            own = difference(own, RangeSet(beyond(own, group.reached(stream.term))))
+        near = self.near[host, stream]  # an agent asks a moment after it set out to: others may have come since
+        for contact in (each for each in inside if each in near):
             refused = self.refused.get((host.me, contact.node_id, stream), RangeSet())
             may_come = gap.may_send(contact.node_id, difference(own, refused), host.now(), recovery.times.give_up_s)
             if may_come:
                 self.too_early.append(f"{host.now():.3f}: {may_come} of {stream}, which {contact} may send")
 
 
-def _swapped(host: SimHost, method: Callable[..., None], *args: object) -> None:
-    method(host, *args)
+def _swapped(self: object, method: Callable[..., Any], *args: object) -> Any:
+    return method(self, *args)
 
 
 def nested(seed: int, sites: int, inside: RecoveryName, around: RecoveryName) -> Scenario:

@@ -223,7 +223,7 @@ class Peer:
     def _leave_step(self, timer: LeaveStep) -> None:
         now, by = self.host.now(), self._leave_by
         assert by is not None
-        if not self.topics.open_trees.leaving and (now >= by or self._safe_to_leave(now)):
+        if not self.topics.open_trees.leaving and (now >= by or self._safe_to_leave(now, by)):
             self.scoping.leave()
             self.topics.leaving.begin()
             self.overlay.leave()  # children are served until they have moved
@@ -236,15 +236,17 @@ class Peer:
             return
         self.host.set_timer(timer, LEAVE_STEP_S)
 
-    def _safe_to_leave(self, now: float) -> bool:
-        """Are all local events admitted, and stable too (or is the extra time for that over)?"""
+    def _safe_to_leave(self, now: float, by: float) -> bool:
+        """Are all local events admitted, and stable too (or is the time for that over)? Do no bundles go over here?"""
         publishing = self.topics.publishing
         if publishing.unadmitted:
             return False
         if self._linger_by is None:
             self._linger_by = now + self.config.topics.linger_s
             self.topics.leadership_transfer.close()
-        return now >= self._linger_by or (publishing.unstable == 0 and self.topics.intake.all_stable(now))
+        if now < self._linger_by and (publishing.unstable or not self.topics.intake.all_stable(now)):
+            return False
+        return self.scoping.withdraw() or now >= by - self.config.topics.linger_s
 
     # ---- inputs
 

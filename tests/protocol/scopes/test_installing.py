@@ -17,10 +17,11 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.records import Pair, Record, decode, encode
 from tests.protocol.recording import PAUL, RecordingHost, block
-from tests.protocol.scopes.network import Network, peer, topic
+from tests.protocol.scopes.network import LEASE_S, Network, peer, topic
 from tests.protocol.scopes.test_crossing import bundle
 
 T = topic("t")
+VERSION = 1  # of the channels of a ring or mesh whose members came one after the other
 
 
 class Striped(Star):
@@ -43,6 +44,7 @@ def site(policy) -> Network:
         network.add_peer(name, ["X"])
         network.role(name, T, None, subscribes=True)
         network.settle()
+    network.passed(4 * LEASE_S)
     return network
 
 
@@ -54,7 +56,7 @@ def installed(network: Network, name: str) -> tuple[Installing, LocalController]
 
 
 def record(origin: int, current: int) -> bytes:
-    return encode(Record(2, (Pair(origin, current),)))
+    return encode(Record(2, (Pair(origin, current, VERSION),)))
 
 
 def given(data: bytes = b"", index: int = 0) -> Bundle:
@@ -89,8 +91,8 @@ def test_a_bundle_from_outside_begins_its_way_at_the_entry_point() -> None:
     ordered = ways(site(Ring()), "A")
     assert [node[:1] for node, way in ordered.ways.items() if way.enters(given()) is not None] == [b"B", b"D"]
     way = ordered.ways[peer("B").id]
-    assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(1, 2),))
-    assert decode(way.enters_link(given()).envelope.record) == Record(2, (Pair(1, 2),))
+    assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(1, 2, VERSION),))
+    assert decode(way.enters_link(given()).envelope.record) == Record(2, (Pair(1, 2, VERSION),))
 
 
 def test_a_repair_moves_on_and_whole_to_children() -> None:
@@ -99,9 +101,9 @@ def test_a_repair_moves_on_and_whole_to_children() -> None:
     assert way.enters(given(index=1)) is not None
     network = site(Ring())
     way = ways(network, "B").ways[peer("C").id]
-    assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(2, 3),))
+    assert decode(way.enters(given()).envelope.record) == Record(2, (Pair(2, 3, VERSION),))
     assert way.enters_link(given()).envelope.record == b""
-    assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3),))
+    assert decode(way.enters_link(given(record(1, 2))).envelope.record) == Record(2, (Pair(1, 3, VERSION),))
 
 
 def test_a_repair_moves_on_under_the_last_record_of_its_stream() -> None:
@@ -110,10 +112,12 @@ def test_a_repair_moves_on_under_the_last_record_of_its_stream() -> None:
     way = installing.topics[T].ways[peer("C").id]
     assert installing.arrived(controller, given(record(4, 2))) is not None
     for enters in (way.enters, way.enters_link):
-        assert decode(enters(given()).envelope.record) == Record(2, (Pair(4, 3),))
-    assert installing.arrived(controller, given(encode(Record(1, (Pair(9, 8), Pair(1, 2)))))) is not None
+        assert decode(enters(given()).envelope.record) == Record(2, (Pair(4, 3, VERSION),))
+    assert (
+        installing.arrived(controller, given(encode(Record(1, (Pair(9, 8, VERSION), Pair(1, 2, VERSION)))))) is not None
+    )
     assert installing.arrived(controller, given(record(4, 2))) is not None, "it lacks a level"
-    assert decode(way.enters(given()).envelope.record) == Record(1, (Pair(9, 8), Pair(1, 3)))
+    assert decode(way.enters(given()).envelope.record) == Record(1, (Pair(9, 8, VERSION), Pair(1, 3, VERSION)))
 
 
 SOURCE, OTHER = Term(RELIABLE_STREAMS + 1, peer("D").id), Term(RELIABLE_STREAMS + 1, b"z" * 16)
@@ -136,7 +140,7 @@ def test_what_a_member_numbers_begins_there() -> None:
     installing, _ = installed(sourced("D"), "D")
     way = installing.topics[T].ways[peer("C").id]
     for enters in (way.enters, way.enters_link):
-        assert decode(enters(of_source(SOURCE)).envelope.record) == Record(2, (Pair(4, 3),))
+        assert decode(enters(of_source(SOURCE)).envelope.record) == Record(2, (Pair(4, 3, VERSION),))
     assert installing.topics[T].within(of_source(SOURCE)) is None, "channels carry it"
 
 
@@ -164,10 +168,10 @@ def test_each_stream_moves_on_under_its_own_last_record_at_the_entry_point_too()
     assert installing.arrived(controller, of_source(SOURCE, record(4, 1))) is not None
     for enters in (way.enters, way.enters_link):
         repair, new = of_source(SOURCE, kind=Kind.REPAIR), of_source(SOURCE)
-        assert decode(enters(repair).envelope.record) == Record(2, (Pair(4, 2),))
-        assert decode(enters(new).envelope.record) == Record(2, (Pair(1, 2),)), "it comes from outside"
-        assert decode(enters(given()).envelope.record) == Record(2, (Pair(1, 2),))
-    assert decode(way.enters(of_source(OTHER)).envelope.record) == Record(2, (Pair(1, 2),))
+        assert decode(enters(repair).envelope.record) == Record(2, (Pair(4, 2, VERSION),))
+        assert decode(enters(new).envelope.record) == Record(2, (Pair(1, 2, VERSION),)), "it comes from outside"
+        assert decode(enters(given()).envelope.record) == Record(2, (Pair(1, 2, VERSION),))
+    assert decode(way.enters(of_source(OTHER)).envelope.record) == Record(2, (Pair(1, 2, VERSION),))
     assert way.enters_link(of_source(OTHER, kind=Kind.REPAIR)).envelope.record == b"", "a child may need it"
 
 
@@ -208,9 +212,10 @@ def test_over_multicast_the_entry_point_sends_once_and_links_carry_what_is_too_l
     ordered = ways(network, "A").ways
     (group,) = (way for way in ordered.values() if way.sink.contact.address.startswith("udp://239.255.81.67:8167?"))
     assert [way.enters(small) for way in ordered.values() if way is not group] == [None] * 3
-    assert decode(group.enters(small).envelope.record) == Record(2, (Pair(1, 1),))
+    version = 2
+    assert decode(group.enters(small).envelope.record) == Record(2, (Pair(1, 1, version),))
     assert group.enters(large) is None
-    assert decode(ordered[peer("B").id].enters(large).envelope.record) == Record(2, (Pair(1, 2),))
+    assert decode(ordered[peer("B").id].enters(large).envelope.record) == Record(2, (Pair(1, 2, version),))
     assert [*ways(network, "B").ways] == []
 
 
@@ -218,8 +223,8 @@ def test_a_member_notes_that_a_bundle_from_the_group_is_there_now() -> None:
     network = site(IpMulticast())
     installing, controller = installed(network, "B")
     came = installing.came_to_all(controller, given(record(1, 1)))
-    assert decode(came.envelope.record) == Record(2, (Pair(1, 2),))
-    stray = [given(), given(b"\0\1"), given(record(2, 1)), given(encode(Record(3, (Pair(1, 1),))))]
+    assert decode(came.envelope.record) == Record(2, (Pair(1, 2, VERSION),))
+    stray = [given(), given(b"\0\1"), given(record(2, 1)), given(encode(Record(3, (Pair(1, 1, VERSION),))))]
     assert [installing.came_to_all(controller, each) for each in stray] == [None] * 4
     assert installing.came_to_all(*installed(network, "A")[1:], given(record(1, 1))) is None, "its own"
     assert installed(site(Star()), "B")[0].came_to_all(controller, given(record(1, 1))) is None

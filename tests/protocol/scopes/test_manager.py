@@ -482,6 +482,8 @@ def test_in_the_overlay_a_scope_is_one_member_with_two_stand_bys() -> None:
     assert manager(network, "X").state.topics[T].root == OVERLAY
     assert [assignment(network, name).ring for name in "ABCDE"] == [0, 1, 2, None, None]
     assert assignment(network, "A").depth == 2
+    assert network.publish("A", T).keys() == {*"BCDE"}, "while members come, perhaps more than once"
+    network.passed(4 * LEASE_S)
     assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
     assert network.publish("E", T) == dict.fromkeys("ABCD", 1)
 

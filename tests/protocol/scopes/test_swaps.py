@@ -32,6 +32,16 @@ class Site:
         self.manager = self.network.restore_manager("X")
         self.network.settle()
 
+    def join(self, name: str) -> None:
+        self.network.add_peer(name, ["X"])
+        self.network.role(name, T, "X", subscribes=True)
+        self.network.settle()
+
+    def leave(self, name: str) -> None:
+        """End a subscription."""
+        self.network.role(name, T, "X")
+        self.network.settle()
+
     def constraints(self, name: str) -> set[tuple[int, bool]]:
         """Version of each channel that a member keeps, and whether bundles begin on it."""
         channels = self.network.installed[peer(name).id]
@@ -222,3 +232,98 @@ def test_a_member_that_lives_and_does_not_acknowledge_ends_the_change_after_a_le
     assert made.story(T) == "the policy stays as it was: B did not acknowledge the new channels"
     made.want(T, Mesh(), LEASE_S + 0.2)
     assert made.running == {}, "it is not tried again by itself"
+
+
+def test_a_member_that_joins_in_between_changes_channels_in_two_phases() -> None:
+    site = Site(Ring())
+    site.network.passed(4 * LEASE_S)
+    before = site.manager.state.topics[T].version
+    site.network.cut.add(peer("B").id)
+    site.join("E")
+    assert site.phase() is Phase.INSTALLING
+    assert site.constraints("A") == {(before, True), (before + 1, False)}
+    assert site.manager.swaps.story(T) == "changing channels: new channels are being installed, waiting for B"
+    assert site.received().keys() == {*"BCDE"}
+    site.network.cut.clear()
+    site.network.passed(3 * LEASE_S)
+    assert site.phase() is None
+    assert site.constraints("A") == {(before + 1, True)}
+
+
+def test_members_that_come_and_go_meanwhile_are_one_change() -> None:
+    site = Site(Ring())
+    site.network.passed(4 * LEASE_S)
+    before = site.manager.state.topics[T].version
+    for name in "EFGH":
+        site.join(name)
+        assert site.received().keys() >= {*"BCD", name}
+    assert site.phase() is Phase.DRAINING
+    site.leave("D")
+    site.network.passed(6 * LEASE_S)
+    assert site.phase() is None
+    assert site.manager.state.topics[T].version == before + 2, "E came, and then the others"
+    assert site.received().keys() == {*"BCEFGH"}
+
+
+def test_a_silent_member_does_not_keep_others_out() -> None:
+    site = Site(Ring())
+    site.network.passed(4 * LEASE_S)
+    site.network.cut.add(peer("B").id)
+    site.join("E")
+    site.network.passed(2 * LEASE_S)
+    assert site.phase() is not Phase.INSTALLING
+    site.network.passed(3 * LEASE_S)
+    assert site.phase() is None
+    assert site.received().keys() == {*"CDE"}
+
+
+def test_a_member_that_lives_and_does_not_acknowledge_holds_members_up_for_a_lease() -> None:
+    made = Swaps(LEASE_S, lambda topic: 0, str)
+    made.want(T, Chain(), 0.0)
+    assert made.renew(T, (), 0.0)
+    made.told(T, {1: 7, 2: 7})
+    made.heard(1, 7, 0.0, behind=False)
+    assert list(made.passed(LEASE_S)) == []
+    ((of, begun),) = made.passed(LEASE_S + 0.1)
+    assert (of, begun.version, made.in_force[T]) == (T, 1, Chain())
+
+
+def test_a_change_of_members_gives_way_to_one_of_the_policy() -> None:
+    site = Site(Ring())
+    site.network.passed(4 * LEASE_S)
+    site.network.cut.add(peer("B").id)
+    site.join("E")
+    site.change(Mesh())
+    assert site.manager.swaps.story(T).startswith("changing the policy: ")
+    site.network.cut.clear()
+    site.network.passed(4 * LEASE_S)
+    assert site.manager.swaps.in_force[T] == Mesh()
+    assert site.received().keys() == {*"BCDE"}
+
+
+def test_one_who_leaves_a_topic_forwards_until_others_do() -> None:
+    site = Site(KAry())
+    site.change(Chain())
+    site.network.passed(4 * LEASE_S)
+    site.network.cut.add(peer("D").id)
+    site.leave("B")
+    assert site.phase() is Phase.INSTALLING
+    assert site.received().keys() == {*"BCD"}
+    site.network.cut.clear()
+    site.network.passed(4 * LEASE_S)
+    assert site.received() == dict.fromkeys("CD", 1)
+    assert site.constraints("B") == set()
+
+
+def test_a_manager_that_comes_back_while_members_change_goes_on_with_that() -> None:
+    site = Site(Ring())
+    site.network.passed(4 * LEASE_S)
+    site.network.cut.add(peer("B").id)
+    site.join("E")
+    site.restart_manager()
+    assert site.phase() is Phase.INSTALLING
+    assert site.received().keys() >= {*"CDE"}
+    site.network.cut.clear()
+    site.network.passed(4 * LEASE_S)
+    assert site.phase() is None
+    assert site.received().keys() == {*"BCDE"}

@@ -106,6 +106,22 @@ class Composition:
         for label in (around.seats or ())[:1]:  # all bundles begin there
             if not state.members[label].party.managed:
                 self.members[label] = state.members[label]
+        self.departing = self._departing()
+        self.members |= {label: state.members[label] for label in self.departing}
+
+    def _departing(self) -> dict[int, None]:
+        """The peers that take no part any more, and forward bundles that are on their way."""
+        ends = self._ends() if self.kept.records else ()
+        members = [self.state.members[label] for label in ends if label in self.state.members.keys() - self.members]
+        return {each.label: None for each in members if not each.party.managed and self.topic not in each.refused}
+
+    def _ends(self) -> dict[int, None]:
+        """Those that keep channels, or to whom channels lead."""
+        return dict.fromkeys(label for each in self._all_channels() for label in each[:2] if label != ALL)
+
+    def _all_channels(self) -> tuple[WantedChannel, ...]:
+        """Those of all versions."""
+        return (*self.kept.channels, *(self.swap.channels if self.swap is not None else ()))
 
     def _admit(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Those that may publish and those that may subscribe. Who they are is kept where that is bounded."""
@@ -139,18 +155,21 @@ class Composition:
 
     def composed(self) -> dict[int, Part]:
         """Choose anew who does what, and order it."""
-        if self._obstacle() is None and self.members:
+        if self._obstacle() is None and self._staying():
             self._choose()
         else:
             self.kept.clear()
         return self._parts()
+
+    def _staying(self) -> tuple[int, ...]:
+        return tuple(label for label in self.members if label not in self.departing)
 
     # ---- who does what
 
     def _choose(self) -> None:
         """Choose entry points and delegates, and ask the policy for channels."""
         able = self.state.ring if self.around.is_top else ()
-        able = able or tuple(self._labels("subscribes") or self.members)
+        able = able or tuple(self._labels("subscribes") or self._staying())
         askers = [sender.party.id for sender in self.senders]
         askers += [self.around.parent] if self.around.parent is not None else []
         acting = self.kept.entries[: self.config.entry_points]
@@ -160,15 +179,49 @@ class Composition:
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in entries[:1]))
         self.kept.choose(entries, tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ())
         if self.policy is not None:
-            self.kept.carry_by(self._wanted(self.policy, self.kept.channels))
+            self._carry_on(self.policy)
         if self.swap is not None:
-            self.swap.carry_by(self._wanted(self.swap.other, self.swap.channels))
+            self.swap.carry_by(self._channels_of(self.swap))
+        ends = self._ends()
+        self.members = {
+            label: each for label, each in self.members.items() if label in ends or label not in self.departing
+        }
         self.kept.leave_by(tuple(dict.fromkeys((*self.kept.delegates, *self._upwards()))))
+        former = self.kept.links
         self._choose_links()
+        if former and self.kept.records:
+            self._bridge(former)
+
+    def _bridge(self, former: Sequence[Pair]) -> None:
+        """Have new links of the tree carry all, for those that came, or lost the one above them, until others do."""
+        parents = {target: source for source, target in former}
+        alone = {target for source, target in self.kept.links if parents.get(target) not in self.state.members}
+        bridges = [WantedChannel(*link, None) for link in self.kept.links if link[1] in alone and link not in former]
+        missing = [each for each in bridges if each not in self.kept.channels]
+        self.kept.carry_by(self.kept.wanted, (*self.kept.surplus, *missing))
 
     def _begins_here(self) -> bool:
         """Has a member that takes part the rendezvous point of a topic that is rooted at a managed scope?"""
         return any(label in self.members for label in (self.around.seats or ())[:1])
+
+    def _carry_on(self, policy: ScopePolicy) -> None:
+        """Carry the topic by the channels that the policy wants by now.
+
+        New ones are added at once, and take nothing from any bundle. Those that it wants no more stay until others have
+        taken their place (`swaps`), if any of them leads to a member that still receives.
+        """
+        wanted, receivers = self._wanted(policy, self.kept.wanted), (ALL, *self._group().receivers)
+        former = [each for each in self._between_members(self.kept.channels) if each not in wanted]
+        are_missed = self.kept.records and any(each.target in receivers for each in former)
+        self.kept.carry_by(wanted, tuple(former) if are_missed else ())
+
+    def _channels_of(self, swap: Swap) -> tuple[WantedChannel, ...]:
+        """The channels that are to be in use, or were: those only become more, for bundles are on their way there."""
+        if swap.begins_later:
+            return self.kept.wanted if swap.renews else self._wanted(swap.other, swap.channels)
+        standing = self._between_members(swap.channels)
+        wanted = () if swap.renews else self._wanted(swap.other, standing)
+        return (*standing, *(each for each in wanted if each not in standing))
 
     def _wanted(self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
         wanted = policy.channels(self._group(), self._between_members(standing), self._round_trip)
@@ -202,7 +255,7 @@ class Composition:
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
         serving = first if self._clients("subscribes") else ()
         return Group(
-            tuple(self.members),
+            self._staying(),
             tuple(sorted({*publishing, *entries})),
             tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards(), *serving})),
         )
@@ -358,10 +411,13 @@ class Composition:
         return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label), leaving=leaving)
 
     def _forwarding(self) -> list[int]:
-        """The members that do not subscribe, and have to receive what others send to pass it on."""
+        """The members that have to receive what others send to pass it on, for channels or out of the scope."""
+        channels = [each for each in self._all_channels() if self.kept.records]
+        relays = {each.source for each in channels} & {each.target for each in channels}
         group, subscribing = self._group(), frozenset(self.subscribing)
         only = [label for label in group.receivers if label not in subscribing]
-        return [label for label in only if any(each != label for each in group.senders)]
+        outwards = [label for label in only if any(each != label for each in group.senders)]
+        return [*outwards, *relays]
 
     def _around(self) -> tuple[Circle, ...]:
         """The domains in which the entry point speaks for this one."""
@@ -405,7 +461,8 @@ class Composition:
 
     def _spanning(self, standing: Sequence[Pair]) -> tuple[Pair, ...]:
         """Links of a tree from the entry point to all receivers, that keeps those that stand."""
-        nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers])
+        departing = (label for label in self.departing if label in self.members)
+        nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers, *departing])
         parents = build_tree([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
         return tuple((source, target) for target, source in parents.items())
 
@@ -437,7 +494,10 @@ class Composition:
         return len(links) < max(1, len(receivers)) and all(each.filter is None for each in channels)
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
-        """The policy's channels, and links that are none of them: what is missing over those can be asked for."""
+        """The policy's channels, and links that are none of them: what is missing over those can be asked for.
+
+        Those that take no part any more, and stay until no bundle needs them, get all over their links.
+        """
         links, mechanism = dict.fromkeys(self.kept.links), self._mechanism(self.policy)
         for each in self.kept.channels:
             beside = self._has_tree and each[:2] not in links
@@ -446,7 +506,9 @@ class Composition:
             constraint = Constraint(self.topic, depth, each.origin, beside, self.kept.version, rates=rates)
             yield from self._orders(each, constraint, mechanism)
         for source, target in links:
-            link = WantedChannel(source, target, None, _left_to_links(mechanism))
+            link = WantedChannel(
+                source, target, None, _left_to_links(mechanism) if target not in self.departing else None
+            )
             yield self._order(link, Constraint(self.topic, depth, None, version=self.kept.version))
         if self.swap is not None:
             mechanism = self._mechanism(self.swap.other)

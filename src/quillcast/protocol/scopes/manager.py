@@ -438,7 +438,7 @@ class ScopeManager:
             self._mark(topic for topic, kept in self.state.topics.items() if kept.root in concerned)
 
     def _go_on(self) -> None:
-        """Changes of policies enter their next phase."""
+        """Changes of channels enter their next phase."""
         for topic, begun in self.swaps.passed(self.now):
             if begun is not None:
                 former = self.state.topics[topic].switch(begun.version, begun.channels)
@@ -469,6 +469,8 @@ class ScopeManager:
             composition = self._composition(topic)
             parts = composition.composed()
             between_members = composition.asks_round_trips
+            if kept.surplus and self.swaps.renew(topic, kept.wanted, self.now):
+                self._mark([topic])
             kept.go_by(*self.swaps.saved(topic))
             for member in self.members.at_other_root(topic, kept.root):
                 root, other = (self.scope_name(id_) for id_ in (kept.root, member.roles[topic].root))

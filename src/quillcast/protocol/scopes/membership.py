@@ -262,7 +262,15 @@ class Membership:
 
     def channels(self) -> Iterator[ChannelOrder]:
         """What all owners order."""
-        return (channel for orders in self._obeyed() for channel in orders.channels)
+        if len(self.owners) == 1:
+            return (channel for orders in self._obeyed() for channel in orders.channels)
+        return (part for owner in self._obeyed_owners() for part in self._channels_of(owner))
+
+    def _channels_of(self, owner: Owner) -> Iterator[ChannelOrder]:
+        for channel in owner.orders.channels if owner.orders is not None else ():
+            concerned = tuple(each for each in channel.constraints if self._orders_in(owner, each.topic))
+            if concerned:
+                yield msgspec.structs.replace(channel, constraints=concerned)
 
     def groups(self) -> dict[str, bytes]:
         """The multicast mechanisms to take part in, with their keys."""
@@ -270,20 +278,20 @@ class Membership:
 
     def ordered_assignments(self) -> dict[bytes, Assignment]:
         """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
-        return {each.topic: each for orders in self._obeyed() for each in orders.assignments}
+        return {each.topic: each for _, each in self._ordered()}
 
     def ordered_labels(self) -> dict[bytes, int]:
         """By topic: the label that this party has where it stands so."""
-        return {each.topic: orders.label for orders in self._obeyed() for each in orders.assignments}
+        return {each.topic: orders.label for orders, each in self._ordered()}
 
     def ordering(self, topic: bytes) -> Party | None:
         """The owner that says how this party stands in a topic."""
-        return next((o.owner for o in self._obeyed() if any(each.topic == topic for each in o.assignments)), None)
+        return next((orders.owner for orders, each in self._ordered() if each.topic == topic), None)
 
     def domains(self) -> dict[bytes, tuple[Circle, ...]]:
         """By topic: the recovery domains that this party has an agent in, its owner's first and then those around."""
-        obeyed = (owner for owner in self.owners.values() if not owner.refused)
-        return {topic: circles for owner in obeyed for topic, circles in owner.circles.items()}
+        told = ((owner, each) for owner in self._obeyed_owners() for each in owner.circles.items())
+        return {topic: circles for owner, (topic, circles) in told if self._orders_in(owner, topic)}
 
     def circles(self, topic: bytes) -> tuple[Circle, ...]:
         """The recovery domains that this party has an agent in for a topic."""
@@ -304,7 +312,21 @@ class Membership:
         return OVERLAY if leading[:1] in ([], [*self.owners][:1]) else leading[0]
 
     def _obeyed(self) -> Iterator[Orders]:
-        return (owner.orders for owner in self.owners.values() if owner.orders is not None and not owner.refused)
+        return (owner.orders for owner in self._obeyed_owners() if owner.orders is not None)
+
+    def _obeyed_owners(self) -> Iterator[Owner]:
+        return (owner for owner in self.owners.values() if owner.orders is not None and not owner.refused)
+
+    def _ordered(self) -> Iterator[tuple[Orders, Assignment]]:
+        for owner in self._obeyed_owners():
+            assert owner.orders is not None
+            for each in owner.orders.assignments:
+                if self._orders_in(owner, each.topic):
+                    yield owner.orders, each
+
+    def _orders_in(self, owner: Owner, topic: bytes) -> bool:
+        """Is this the owner to obey in a topic? One with which this party registered before may still name it."""
+        return len(self.owners) == 1 or self._owner(topic) in (None, owner)
 
     # ---- what owners say
 

@@ -183,7 +183,7 @@ class Assignment(Message, frozen=True):
     entry: Contact | None = None
     """The scope's entry point for the topic, where that is another than the first of those in the ring."""
     forwards: bool = False
-    """Does it pass bundles of others on, though it does not subscribe? Then it has to receive them."""
+    """Does it pass bundles of others on? Then it has to receive them, whether it subscribes or not."""
     servers: tuple[Contact, ...] = ()
     """Who may serve a client that wants to be served directly, the preferred one first."""
     refusals: tuple[tuple[Doing, str], ...] = ()

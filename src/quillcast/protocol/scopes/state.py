@@ -144,7 +144,7 @@ class Basis(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a topic's policy that goes on (`swaps`)."""
+    """A change of a topic's channels that goes on (`swaps`)."""
 
     switched: bool
     """Do bundles begin on the new channels? Then these are the old ones; otherwise, these are the new ones."""
@@ -165,7 +165,9 @@ class Topic(msgspec.Struct):
     """The members that send out of the scope."""
     channels: tuple[WantedChannel, ...] = ()
     version: int = 0
-    """Of the policy that they are of."""
+    """A bundle that begins its way on them keeps to channels of this version."""
+    surplus: tuple[WantedChannel, ...] = ()
+    """Those of the channels that the policy wants no more: they stay until no bundle needs them (`swaps`)."""
     links: tuple[tuple[int, int], ...] = ()
     """Who is to be whose child in the topic's tree."""
     records: bool = False
@@ -182,9 +184,14 @@ class Topic(msgspec.Struct):
         """These members are its entry points and delegates."""
         self.entries, self.delegates = entries, delegates
 
-    def carry_by(self, channels: tuple[WantedChannel, ...]) -> None:
-        """These channels carry it."""
-        self.channels = channels
+    def carry_by(self, channels: tuple[WantedChannel, ...], surplus: tuple[WantedChannel, ...] = ()) -> None:
+        """These channels carry it, and for a while those that the policy wants no more."""
+        self.channels, self.surplus = (*channels, *surplus), surplus
+
+    @property
+    def wanted(self) -> tuple[WantedChannel, ...]:
+        """The channels that the policy wants."""
+        return self.channels[: len(self.channels) - len(self.surplus)]
 
     def leave_by(self, outlets: tuple[int, ...]) -> None:
         """These members send it out of the scope."""
@@ -196,15 +203,16 @@ class Topic(msgspec.Struct):
 
     def clear(self) -> None:
         """Nobody carries it."""
-        self.entries = self.delegates = self.outlets = self.channels = self.links = ()
+        self.entries = self.delegates = self.outlets = self.channels = self.surplus = self.links = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
         """This policy is in force, and that change of it goes on."""
         self.of, self.change = of, change
 
     def switch(self, version: int, channels: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
-        """Bundles begin on the channels of another version of the policy. Returns the former channels."""
-        former, self.version, self.channels = self.channels, version, channels
+        """Bundles begin on the channels of another version. Returns the former channels."""
+        former, self.version = self.channels, version
+        self.carry_by(channels)
         return former
 
 

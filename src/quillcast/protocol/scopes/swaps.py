@@ -59,7 +59,7 @@ def basis(policy: ScopePolicy) -> Basis:
 
 
 class Swap(msgspec.Struct):
-    """A change that goes on: the policy that is to be in force or was, and its channels."""
+    """A change that goes on: the policy that is to be in force or was, and its channels. It may be the same policy."""
 
     other: ScopePolicy
     version: int
@@ -70,9 +70,18 @@ class Swap(msgspec.Struct):
     """By member: the number of the orders that it was sent in this phase; None: they have not been sent yet."""
     awaited: dict[int, int] = {}
     """Those who have not answered yet."""
+    renews: bool = False
+    """Is the policy the same, and only its members are others?"""
+
+    @property
+    def begins_later(self) -> bool:
+        """Do no bundles begin on its channels yet?"""
+        return self.phase is Phase.INSTALLING
 
     def carry_by(self, channels: tuple[WantedChannel, ...]) -> None:
-        """These are the channels of the other policy."""
+        """These are the channels of the other policy. Members that get others before they are used acknowledge them."""
+        if self.begins_later and channels != self.channels:
+            self.told = None
         self.channels = channels
 
 
@@ -99,14 +108,26 @@ class Swaps:
             self.forget(topic)
             if wanted is not None:
                 self.in_force[topic] = wanted
-        elif swap is not None and swap.phase is not Phase.INSTALLING:
+        elif swap is not None and not swap.begins_later:
             pass  # one after the other
         elif wanted == standing:
-            self.running.pop(topic, None)
+            if swap is not None and not swap.renews:
+                del self.running[topic]
             self.refused.pop(topic, None)
         elif self._is_new(topic, wanted):
             self.refused.pop(topic, None)
             self.running[topic] = Swap(wanted, (self.version(topic) + 1) % VERSIONS, now)
+
+    def renew(self, topic: bytes, channels: tuple[WantedChannel, ...], now: float) -> bool:
+        """Members came and went, so that the policy wants these channels in place of others: is that a change now?
+
+        While another change goes on, it waits: then all that came and went meanwhile is one change.
+        """
+        if topic in self.running:
+            return False
+        version = (self.version(topic) + 1) % VERSIONS
+        self.running[topic] = Swap(self.in_force[topic], version, now, channels=channels, renews=True)
+        return True
 
     def restore(self, topics: Mapping[bytes, Topic]) -> None:
         """The manager is back: these are the topics as it saved them."""
@@ -123,8 +144,7 @@ class Swaps:
         policy, swap = self.in_force.get(topic), self.running.get(topic)
         change = None
         if swap is not None:
-            switched = swap.phase is not Phase.INSTALLING
-            change = Change(switched, basis(swap.other), swap.version, swap.channels)
+            change = Change(not swap.begins_later, basis(swap.other), swap.version, swap.channels)
         return basis(policy) if policy is not None else None, change
 
     def _is_new(self, topic: bytes, wanted: ScopePolicy) -> bool:
@@ -145,8 +165,8 @@ class Swaps:
         swap, refused = self.running.get(topic), self.refused.get(topic)
         if swap is None:
             return refused[1] if refused is not None else ""
-        waits = ", ".join(map(self.name, swap.awaited))
-        return f"changing the policy: {swap.phase.value}" + (f", waiting for {waits}" if waits else "")
+        waits, what = ", ".join(map(self.name, swap.awaited)), "channels" if swap.renews else "the policy"
+        return f"changing {what}: {swap.phase.value}" + (f", waiting for {waits}" if waits else "")
 
     # ---- what members do
 
@@ -169,7 +189,9 @@ class Swaps:
         """A member is gone; `why` if that was not in good order. The topics whose change ends by that."""
         self.held.pop(label, None)
         missed = [topic for topic, swap in self.running.items() if swap.awaited.pop(label, None) is not None]
-        ended = [topic for topic in missed if why and self.running[topic].phase is Phase.INSTALLING]
+        ended = [
+            topic for topic in missed if why and self.running[topic].begins_later and not self.running[topic].renews
+        ]
         for topic in ended:
             self._abort(topic, why)
         return ended
@@ -177,17 +199,17 @@ class Swaps:
     def passed(self, now: float) -> Iterator[tuple[bytes, Swap | None]]:
         """The topics whose channels change: the policy that is in force from now on, or None if a change is over."""
         for topic, swap in list(self.running.items()):
-            answered = swap.told is not None and not swap.awaited
-            if swap.phase is Phase.INSTALLING and answered:
+            answered, overdue = swap.told is not None and not swap.awaited, now - swap.since > self.lease_s
+            if swap.begins_later and (answered or (overdue and swap.renews)):
                 former, self.in_force[topic] = self.in_force[topic], swap.other
-                self.running[topic] = Swap(former, self.version(topic), now, Phase.SWITCHED)
+                self.running[topic] = Swap(former, self.version(topic), now, Phase.SWITCHED, renews=swap.renews)
                 yield topic, swap
-            elif swap.phase is Phase.INSTALLING and now - swap.since > self.lease_s:
+            elif swap.begins_later and overdue:
                 self._abort(topic, _silent(map(self.name, swap.awaited)))
                 yield topic, None
             elif swap.phase is Phase.SWITCHED and answered:
                 swap.phase, swap.since, swap.awaited = Phase.DRAINING, now, dict(swap.told or {})
-            elif swap.phase is not Phase.INSTALLING and (answered or now - swap.since >= DRAIN_S):
+            elif not swap.begins_later and (answered or now - swap.since >= DRAIN_S):
                 del self.running[topic]
                 yield topic, None
 

@@ -67,7 +67,6 @@ from quillcast.protocol.topics.state.effects import (
     RootScopesChanged,
 )
 from quillcast.protocol.topics.state.placement import Placement, Stand, may_have_others
-from quillcast.protocol.topics.state.sources import NO_SOURCES
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
@@ -88,6 +87,7 @@ class Scoping:
         "agents", "beat_s", "beats", "bounds", "branches", "controller", "direct", "dispatch", "domains", "groups",
         "had_place", "host", "hosting", "installing", "known_ends", "managers", "obstructed", "opening", "overlay",
         "permissions", "placement", "publishing", "questions", "refused", "subscribing", "superseded", "table", "trees",
+        "withdrawing",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +117,7 @@ class Scoping:
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
+        self.withdrawing = False  # does it register for no topics any more, to leave?
         self.hosting = ClientHost(
             lambda: host.contact, host.incarnation
         )  # applications that use this peer as their own
@@ -251,6 +252,15 @@ class Scoping:
         parent = [tree.parent] if tree is not None and tree.parent is not None else []
         return [*closest, *parent] if doing == "publishes" else [*parent, *closest]
 
+    def withdraw(self) -> bool:
+        """Take part in no topic any more: can this peer leave, because bundles of others do not go over it?"""
+        if self.controller is None or not any(tree.forwards for tree in self.trees.values()):
+            return True
+        if not self.withdrawing:
+            self.withdrawing = True
+            self._tell_roles(self.controller)
+        return bool(self.controller.membership.silent)
+
     def leave(self) -> None:
         """Leave the scopes. Managers end with this process, and come back as the same ones."""
         self.direct.guests.close()
@@ -369,7 +379,7 @@ class Scoping:
 
     def _tell_roles(self, controller: LocalController) -> None:
         """Register for the topics that this peer subscribes to, or is a source of, or whose publishers are bounded."""
-        subscribed, published = self.subscribing.topics(), self._published()
+        subscribed, published = ({}, {}) if self.withdrawing else (self.subscribing.topics(), self._published())
         bounded = {topic: each for topic, each in published.items() if self._is_bounded(each)}
         self.permissions.forget(subscribed, bounded)
         known = controller.membership.roles
@@ -476,13 +486,13 @@ class Scoping:
         self._forward(controller)
 
     def _forward(self, controller: LocalController | None) -> None:
-        """Receive the events of topics in which this peer only publishes, where it is to pass on those of others."""
+        """Receive the events of topics that this peer is to pass on, even if nobody here subscribes (any more)."""
         assignments = controller.membership.recorded() if controller is not None else {}
-        ordered = [topic for topic, assignment in assignments.items() if assignment.forwards]
-        for tree in [tree for tree in self.trees.values() if tree.sources is not NO_SOURCES]:
+        ordered = {topic: None for topic, assignment in assignments.items() if assignment.forwards}
+        for tree in list(self.trees.values()):
             forwards = tree.topic in ordered and may_have_others(tree.descriptor)
-            if tree.sources.forwards != forwards:
-                tree.sources.set_forwards(forwards)
+            if tree.forwards != forwards:
+                tree.set_forwards(forwards)
                 self.dispatch.order(FindParent(tree.topic) if forwards else LeaveIfIdle(tree.topic))
 
     def _enter(self, controller: LocalController | None) -> None:

@@ -91,7 +91,7 @@ class Sources:
     """The streams of a topic whose events are numbered by their sources."""
 
     __slots__ = (
-        "changed", "denied", "forwards", "left_out_at", "listed_at", "milestones", "mine", "over", "own",
+        "changed", "denied", "left_out_at", "listed_at", "milestones", "mine", "over", "own",
         "partitioned", "served", "states", "told", "up",
     )  # fmt: skip
 
@@ -108,12 +108,7 @@ class Sources:
         self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
         self.left_out_at = -inf  # when there was no room for a stream that a neighbour has
         self.denied = False  # did a neighbour speak of a stream whose source might not publish? It does not repeat that
-        self.forwards = False  # what others send, because a scope has this peer do so
         self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
-
-    def set_forwards(self, forwards: bool) -> None:
-        """Does a scope have this peer pass on what others send?"""
-        self.forwards = forwards
 
     def begin_own(self, own: Source) -> None:
         """This peer's publishers have a stream."""

@@ -23,7 +23,7 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
-JOINING, MOVED, CHANGED, BARRED, DOUBTED, AHEAD, ATTEMPT = 1, 2, 4, 8, 16, 32, 64
+JOINING, MOVED, CHANGED, BARRED, DOUBTED, AHEAD, FORWARDS, ATTEMPT = 1, 2, 4, 8, 16, 32, 64, 128
 NOTHING_INHERITED = Position(NO_TERM, 0)
 REACH_BITS = NUMBER_MAX.bit_length()
 
@@ -91,6 +91,11 @@ class Tree:
         return bool(self._moving & DOUBTED)
 
     @property
+    def forwards(self) -> bool:
+        """Does a scope have this peer pass on what others send?"""
+        return bool(self._moving & FORWARDS)
+
+    @property
     def stays_ahead(self) -> bool:
         """Does this peer stay only until its parent has what is here?"""
         return self.keeping_until is not None and bool(self._moving & AHEAD)
@@ -127,7 +132,7 @@ class Tree:
         """A parent took this peer in."""
         self.parent, self.fallbacks, self.lost_parent = interned(parent), interned(fallbacks), b""
         self.follow_path(interned(path))
-        self._moving &= CHANGED | DOUBTED | AHEAD
+        self._moving &= CHANGED | DOUBTED | AHEAD | FORWARDS
 
     def detach(self, *, left: bool) -> None:
         """There is no parent any more. `left`: this peer wants none."""
@@ -156,6 +161,10 @@ class Tree:
         self._moving = self._moving | BARRED if denied else self._moving & ~BARRED
         if denied:
             self.keeping_until = None
+
+    def set_forwards(self, forwards: bool) -> None:
+        """Does a scope have this peer pass on what others send?"""
+        self._moving = self._moving | FORWARDS if forwards else self._moving & ~FORWARDS
 
     def tell_settings(self) -> None:
         """There may be children that do not know the settings."""
@@ -436,7 +445,7 @@ class Tree:
     def receives(self) -> bool:
         """Does anybody here or below want the topic's events, or have they to be passed on?"""
         wanted = self.leases.children or self.subscriptions or self.unstarted or self.waiting
-        return bool(wanted) or self.sources.forwards
+        return bool(wanted) or self.forwards
 
     @property
     def is_due(self) -> bool:
