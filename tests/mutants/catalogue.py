@@ -1910,4 +1910,22 @@ MUTANTS = (
         "protocol/reliability/test_recovery.py::"
         "test_what_comes_of_an_ended_term_goes_at_once_to_those_who_asked_for_it",
     ),
+    Mutant(
+        "newcomers-begin-with-former-roots",
+        "Newcomers below a peer begin behind what was there when it came, whoever else below it is owed more.",
+        "protocol/topics/membership/joins.py",
+        "        return tree.flow.earliest if join.earliest else tree.newest\n",
+        "        return tree.flow.earliest if join.earliest else tree.frontier\n",
+        "protocol/topics/test_membership.py::"
+        "test_newcomers_begin_behind_what_was_there_when_a_parent_took_this_peer_in",
+    ),
+    Mutant(
+        "what-was-there-forgotten",
+        "A child that is owed a whole term learns how much of it was there when it came.",
+        "protocol/topics/membership/membership.py",
+        "            tree.begin_behind(message.newest)\n",
+        "            tree.begin_behind(message.start)\n",
+        "protocol/topics/test_membership.py::"
+        "test_newcomers_begin_behind_what_was_there_when_a_parent_took_this_peer_in",
+    ),
 )

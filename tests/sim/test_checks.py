@@ -548,6 +548,20 @@ def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None
         writer.publisher.retained.clear()
 
 
+def test_a_report_of_what_was_stable_when_the_subscriber_asked_is_found(sound: Simulation) -> None:
+    reader, writer = reader_on(sound, 2), sound.writers[0]
+    told = told_of(sound, 7)._replace(first=7, last=8, publisher=writer.publisher.id)
+    sound.judges.told_lost(reader, told)
+    reader.asked_at, began = sound.world.now, reader.asked_at
+    try:
+        with pytest.raises(Broken, match=r"was told that it lost event 7 .* which was stable when it asked"):
+            sound.judges.told_lost(reader, told)
+        reader.earliest = True
+        sound.judges.told_lost(reader, told)
+    finally:
+        reader.asked_at, reader.earliest = began, False
+
+
 def test_an_uncertain_report_of_what_a_reachable_peer_knows_is_found(
     sound: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ class Writer:
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
         self.written: list[float] = []  # when each event was published
         self.never_stable = RangeSet()  # events that the publisher reported as dropped at a bound
+        self._stable_at: list[tuple[float, int]] = []  # when it learned of how many that they are stable
         self.held_back = 0
         self.failures: list[QuillcastError] = []
         self.publisher: Publisher = peer_of(host).publisher(topic, self, warrant)
@@ -217,6 +218,7 @@ class Writer:
             self._listener.acknowledged(self)
         if self._opened and self.publisher.stable > self._stable:
             before, self._stable = self._stable, self.publisher.stable
+            self._stable_at.append((self.host.world.now, self._stable))
             self._listener.told_stable(self, before)
 
     def dropped(self, block: Block) -> None:
@@ -247,6 +249,10 @@ class Writer:
     def knows_stable(self, number: int) -> bool:
         """Whether the writer learned that the event is stable."""
         return number < self.publisher.stable and number not in self.never_stable
+
+    def stable_by(self, at: float) -> int:
+        """Below which number all its events were stable by a time, as it had learned then."""
+        return max((end for learned_at, end in self._stable_at if learned_at <= at), default=0)
 
     @property
     def unsettled(self) -> list[int]:

@@ -4,7 +4,8 @@
 stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease has
          received it
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
-         it; if the report is uncertain, none of them knows what the event was, unless buffers were full
+         it, and it was not stable already when a subscriber to what comes from now on asked; if the report is
+         uncertain, none of them knows what the event was, unless buffers were full
 bounds   at every checked step, what a peer keeps is within the bounds of its settings
 storm    no peer sends another one 300 control messages in a second, whatever has failed
 access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s;
@@ -144,9 +145,22 @@ class Judges:
         if told.why == "late":  # the event exists, but order forbids it: its publisher had discarded it
             return
         writer = self.writer(told.publisher)
+        self._before_it_asked(reader, writer, told)
         for number, peer in near.items():
             for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
                 self._avoidable(reader, writer, told, number, begin, end)
+
+    def _before_it_asked(self, reader: Reader, writer: Writer, told: Told) -> None:
+        """Nobody who asks for what comes from now on is told of events that were stable by then."""
+        assert reader.start is not None
+        stable = writer.stable_by(reader.asked_at)
+        if reader.earliest or told.term != reader.start.term or told.first >= stable:
+            return
+        raise Broken(
+            f"old loss: reader {reader.name} of topic {reader.topic} was told that it lost event {told.first} of "
+            f"{writer.name} ({told.why}), which was stable when it asked for what comes from now on",
+            f"topic:{reader.topic}",
+        )
 
     def _just_repaired(self, topic: bytes) -> set[int]:
         """Which peers got missing events so lately that others may give these up before they hear of it."""

@@ -33,6 +33,8 @@ from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts, next_life
 
+DAVE = Contact(b"d" * 16, "127.0.0.1:4")
+
 
 def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
     subscription = world.subscribing.subscribe("weather", Notes())
@@ -88,6 +90,21 @@ def test_a_child_that_asks_for_the_earliest_events_begins_before_what_it_has_onl
     tree.flow.release(kept[0])
     world.joins.adopt(Join(tree.topic, BOB, Have(FIRST, has), DESCRIPTOR.digest, earliest=True), direct=True)
     assert [answer.start for _, answer in world.host.sent if isinstance(answer, Accepted)] == [start]
+
+
+@pytest.mark.parametrize("begins", [3, 0], ids=["as a newcomer", "as one from an earlier term"])
+def test_newcomers_begin_behind_what_was_there_when_a_parent_took_this_peer_in(world: Parts, begins: int) -> None:
+    """A child that was here under an earlier root is owed all of this term, which may be gone: they are not."""
+    world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    world.membership.accepted(BOB, Accepted(tree.topic, SECOND, begins, (BOB.node_id,), (), newest=3))
+    world.joins.adopt(Join(tree.topic, CAROL, Have(FIRST, 5), DESCRIPTOR.digest), direct=True)
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(SECOND, begins, begins, (BOB.node_id,), (), ())))
+    world.joins.adopt(Join(tree.topic, DAVE, None, DESCRIPTOR.digest), direct=True)
+    answers = [(to, answer.start, answer.newest) for to, answer in world.host.sent if isinstance(answer, Accepted)]
+    assert answers == [(CAROL, 0, 3), (DAVE, 3, 3)]
+    late = world.subscribing.subscribe("weather", Notes())
+    assert (tree.frontier, late.frontier(SECOND)) == (0, 3)
 
 
 def test_a_root_accepts_a_child_at_once(world: Parts) -> None:

@@ -108,9 +108,9 @@ class Accepted(Message, frozen=True, tag=43):
 
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
     far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
-    earliest events, and these are not kept any more; None: you did not. `frontier` is how far the term came to me: your
-    subscriptions that begin now begin there. `streams`: of each source, from where on its events will come, and how far
-    they came to me.
+    earliest events, and these are not kept any more; None: you did not. `newest` is how far the term has gone, as far
+    as I know: your subscriptions that begin now begin there. `streams`: of each source, from where on its events will
+    come, and how far they came to me.
     """
 
     topic: WireId
@@ -121,7 +121,7 @@ class Accepted(Message, frozen=True, tag=43):
     descriptor: Descriptor | None = None
     past: AgedEnds = ()
     gone: tuple[Gone, ...] | None = None
-    frontier: Number = 0
+    newest: Number = 0
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     sends_only: bool = False
     """You asked for no events: none will come."""

@@ -182,7 +182,7 @@ class Joins:
         sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
         ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
         accepted = Accepted(
-            tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier, tuple(starts),
+            tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.newest, tuple(starts),
             sends_only, ended, warrants(tree), tree.descriptor.version,
             self.source_streams.dates.milestones_known(tree, starts), self.progress.moves.of(tree.topic),
         )  # fmt: skip
@@ -203,7 +203,7 @@ def _start_for(tree: Tree, join: Join) -> int:
     """From which index on a child is owed the present term."""
     have = join.have
     if have is None:
-        return tree.flow.earliest if join.earliest else tree.frontier
+        return tree.flow.earliest if join.earliest else tree.newest
     if have.term == tree.term:
         return tree.flow.kept_before(tree.term, have.frontier) if join.earliest else have.frontier
     return 0  # it was here under an earlier root: this one's events are owed from the first

@@ -363,8 +363,8 @@ class TreeMembership:
         if message.gone is not None and _wants_earliest(tree):  # else an answer before this one did
             self._reopen(tree, message)
         if message.term == tree.term:
-            tree.parent_has(max(tree.parent_frontier, message.frontier))
-            tree.came_to(message.frontier)  # as it may have to others of a scope, who are not below yet
+            tree.begin_behind(message.newest)
+            tree.came_to(message.newest)  # as it may have to others of a scope, who are not below yet
         for term, end, there_ms in message.past:
             self.terms.recall(tree, term, end, there_ms)
         self.source_streams.learn_ends(tree, message.ended, parent, owed=whole)

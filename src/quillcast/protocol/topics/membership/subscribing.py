@@ -185,14 +185,13 @@ class Subscribing:
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
         """A subscription begins behind all that came here, in every term it knows: what is admitted after will come.
 
-        Or at the parent's frontier, if this peer is behind it: it may have joined for a child that is further behind.
+        Or behind what was there earlier (`Tree.newest`): this peer may have joined for a child that is further behind.
         """
         rule = denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:
             edge.subscriber.failed(AccessDenied(rule))
             return
-        frontier = max(tree.frontier, tree.flow.current.seen.end, tree.parent_frontier)
-        first = tree.flow.earliest if edge.wish.start == "earliest" else frontier
+        first = tree.flow.earliest if edge.wish.start == "earliest" else tree.newest
         edge.adapt(tree.descriptor)
         edge.begin(tree.term, first, owed=tree.flow.keeps)
         for past in tree.flow.past.values():

@@ -26,6 +26,7 @@ from quillcast.protocol.topics.state.subscription import Subscription
 JOINING, MOVED, CHANGED, BARRED, DOUBTED, AHEAD, FORWARDS, ATTEMPT = 1, 2, 4, 8, 16, 32, 64, 128
 NOTHING_INHERITED = Position(NO_TERM, 0)
 REACH_BITS = NUMBER_MAX.bit_length()
+REACH_MASK = (1 << REACH_BITS) - 1
 
 
 class Tree:
@@ -58,7 +59,7 @@ class Tree:
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
         self.parent_held: Held = ()
-        self._came = 0  # `parent_frontier` and above it `reach_below`, in one field
+        self._came = 0  # `parent_frontier`, above it `reach_below`, and above that `before`, in one field
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
@@ -176,23 +177,43 @@ class Tree:
 
     def parent_has(self, frontier: int) -> None:
         """How far the current term came to the parent, as it says."""
-        self._came = self.reach_below << REACH_BITS | frontier
+        self._note_came(frontier, self.reach_below, self.before)
 
     @property
     def parent_frontier(self) -> int:
         """How far the current term came to the parent, as it said."""
-        return self._came & (1 << REACH_BITS) - 1
+        return self._came & REACH_MASK
 
     @property
     def reach_below(self) -> int:
         """How far the current term came to those who are below, or may be soon."""
-        return self._came >> REACH_BITS
+        return self._came >> REACH_BITS & REACH_MASK
+
+    @property
+    def before(self) -> int:
+        """Below this index all events of the current term were there when a parent took this peer in."""
+        return self._came >> 2 * REACH_BITS
+
+    def begin_behind(self, index: int) -> None:
+        """All events of the current term below an index were there when the parent took this peer in."""
+        self._note_came(self.parent_frontier, self.reach_below, max(self.before, index))
+
+    @property
+    def newest(self) -> int:
+        """Behind all events of the current term that are known to be there: where newcomers begin.
+
+        The frontier may be far behind that, for it goes back for a child that is owed more than this peer was.
+        """
+        return max(self.frontier, self.flow.current.seen.end, self.before, self.parent_frontier)
+
+    def _note_came(self, parent_frontier: int, reach_below: int, before: int) -> None:
+        self._came = (before << REACH_BITS | reach_below) << REACH_BITS | parent_frontier
 
     def came_to(self, index: int) -> bool:
         """Somebody who is below, or may come below, has the current term up to an index. Is that news?"""
-        before = self.reach
-        self._came = max(self.reach_below, index) << REACH_BITS | self.parent_frontier
-        return self.reach > before
+        known = self.reach
+        self._note_came(self.parent_frontier, max(self.reach_below, index), self.before)
+        return self.reach > known
 
     def forget_reach(self) -> None:
         """A term begins: it came to nobody yet but to those below who have said so."""
@@ -475,7 +496,7 @@ class Tree:
     @property
     def known_end(self) -> int:
         """How far the present term is known to have gone, even if its events never came here."""
-        return max(self.arrived_below, self.parent_frontier)
+        return max(self.arrived_below, self.parent_frontier, self.before)
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
