@@ -642,8 +642,8 @@ MUTANTS = (
         "resent-from-where-it-stopped",
         "A publisher sends again what it sent and no root admitted.",
         "protocol/topics/publishing/publisher.py",
-        "            self.sent = max(min(self.sent, self.admitted), self.retained[0].first)\n",
-        "            self.sent = max(self.sent, self.retained[0].first)\n",
+        "            self._go_back(max(min(self.sent, self.admitted), self.retained[0].first))\n",
+        "            self._go_back(max(self.sent, self.retained[0].first))\n",
         "protocol/topics/test_publisher.py::test_what_no_receipt_came_for_is_sent_again",
     ),
     Mutant(

@@ -308,6 +308,23 @@ def test_what_was_not_admitted_in_time_is_sent_once_though_the_root_lacks_some_o
     assert sequences(carried) == [(1, 2), (2, 3)]
 
 
+def test_the_block_that_reminds_a_root_is_sent_once_though_the_root_lacks_it() -> None:
+    publisher, carried, host = a_publisher(remind_s=1.0)
+    publisher.root_is(BOB, FIRST)
+    for _ in range(3):
+        publisher.offer([b"a"])
+    publisher.receipt(FIRST, 3, 0)
+    publisher.root_is(CAROL, SECOND)
+    carried.clear()
+    host.rooms[CAROL.node_id] = 0
+    publisher.receipt(SECOND, 0, 0, ((0, 3),))
+    publisher.remind(2.0)
+    publisher.check()
+    host.rooms.clear()
+    publisher.push()
+    assert sequences(carried) == [(0, 1), (1, 2), (2, 3)]
+
+
 def test_what_a_reliable_session_leaves_is_sent_until_the_next_root_has_it_though_that_is_best_effort() -> None:
     publisher, carried, _ = a_publisher(receipt_timeout_s=10.0)
     publisher.root_is(BOB, FIRST)

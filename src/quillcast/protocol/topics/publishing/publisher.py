@@ -401,13 +401,17 @@ class Publisher:
             self.again.discard(first, last)
             self.again = self.again or None
 
+    def _go_back(self, sequence: int) -> None:
+        """Send everything from here on again, whether the root lacks it or not."""
+        self.sent = sequence
+        self._lacks_no_more(sequence, self.next)
+
     def resend(self) -> None:
         """Nothing was heard of what was sent: send it again, from the first event that was not admitted."""
         self.progress_at = self.host.now()
         self.trickling = False
         if self.keeps and self.retained:
-            self.sent = max(min(self.sent, self.admitted), self.retained[0].first)
-            self._lacks_no_more(self.sent, self.next)
+            self._go_back(max(min(self.sent, self.admitted), self.retained[0].first))
         self.push()
 
     @property
@@ -452,7 +456,7 @@ class Publisher:
         """All is admitted and nothing was heard of its being stable: send the last block again, for its receipt."""
         if self.keeps and self.retained and not self.waiting_bytes and now - self.progress_at > self.config.remind_s:
             self.progress_at = now
-            self.sent = self.retained[-1].first
+            self._go_back(self.retained[-1].first)
             self.push()
 
     def trim(self, now: float) -> dict[Term, int]:
