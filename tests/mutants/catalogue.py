@@ -776,7 +776,7 @@ MUTANTS = (
         "lost-by-the-parent-that-it-hears",
         "A peer whose parent asks where it is looks for another, for it is heard there no more.",
         "protocol/topics/membership/whereabouts.py",
-        "            elif tree.parent is not None and self._is_missed_there(topic):\n",
+        "            elif tree.parent is not None and self._is_missed(topic, sender.node_id):\n",
         "            elif False:\n",
         "protocol/topics/test_whereabouts.py::test_a_peer_looks_for_another_parent_when_its_own_asks_where_it_is",
     ),

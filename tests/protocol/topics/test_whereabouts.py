@@ -104,6 +104,20 @@ def test_a_peer_looks_for_another_parent_when_its_own_asks_where_it_is(world: Pa
     assert parents == [BOB, BOB, BOB, None]
 
 
+def test_a_parent_that_asks_once_is_not_left_because_another_or_it_before_asked(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    number = world.membership.moves.of(tree.topic)
+    parents = []
+    for at, parent in enumerate((BOB, CAROL, CAROL, CAROL)):
+        tree.parent, tree.path = parent, (parent.node_id,)
+        world.membership.parents.add(parent)
+        round_at(world, at * CONFIG.tree_heartbeat_s)
+        world.whereabouts.lease_held(parent, LeaseHeld([(tree.topic, number, ())]))
+        parents.append(tree.parent)
+    assert parents == [BOB, CAROL, None, CAROL]
+
+
 def test_a_peer_that_needs_the_topic_no_more_says_so_if_no_lease_goes_on_below_it(world: Parts) -> None:
     topic = b"t" * 16
     number = world.membership.moves.of(topic)

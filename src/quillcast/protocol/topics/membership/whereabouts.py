@@ -11,6 +11,7 @@ for a child that moves in good order (docs/decisions/leadership-transfer.md).
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
@@ -28,6 +29,13 @@ from quillcast.protocol.topics.state.tree import Tree
 MISSED_ROUNDS = 4  # a parent that asks twice within so many rounds has lost this peer; a guess: questions may be lost
 
 
+class Missed(NamedTuple):
+    """Who asks where this peer is, though it is its parent, and since when."""
+
+    by: bytes
+    since: float
+
+
 class Whereabouts:
     """Asks lost children, answers as one, and has those above hear of a child again."""
 
@@ -38,7 +46,7 @@ class Whereabouts:
         """`ask_s`: how often a lost child is asked, in seconds."""
         self.host, self.ask_s, self.trees = host, ask_s, trees
         self.children, self.membership, self.schedule = children, membership, schedule
-        self.missed_since: dict[bytes, float] = {}  # by topic: since when the parent asks where this peer is
+        self.missed: dict[bytes, Missed] = {}  # by topic
         dispatch.on_message(LeaseHeld, self.lease_held)
         dispatch.on_message(SpeaksElsewhere, self.speaks_elsewhere)
         dispatch.on_message(LeaseOver, self.lease_over)
@@ -46,9 +54,9 @@ class Whereabouts:
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Ask the lost children that hold anything back."""
-        if self.missed_since:
+        if self.missed:
             recently = now - MISSED_ROUNDS * self.ask_s
-            self.missed_since = {topic: since for topic, since in self.missed_since.items() if since >= recently}
+            self.missed = {topic: missed for topic, missed in self.missed.items() if missed.since >= recently}
         to_ask: dict[Contact, list[tuple[bytes, int, tuple[bytes, ...]]]] = {}
         for tree in [self.trees[topic] for topic in self.schedule.due if topic in self.trees]:
             for lease in tree.leases.orphaned.values():
@@ -79,7 +87,8 @@ class Whereabouts:
                 self.membership.moves.count(topic, number)  # it asked the sender, and another was its parent in the end
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
                 named.setdefault((tree.parent, self.membership.moves.of(topic)), []).append(elsewhere[-1])
-            elif tree.parent is not None and self._is_missed_there(topic):
+            elif tree.parent is not None and self._is_missed(topic, sender.node_id):
+                del self.missed[topic]
                 self.membership.forgotten(tree)
         if over := [each for each in over if not self.membership.last_word(each[0]).moved]:
             self.host.send(sender, LeaseOver(over))
@@ -88,11 +97,13 @@ class Whereabouts:
         for (parent, number), topics in named.items():
             self.host.send(parent, NameAgain(topics, number))
 
-    def _is_missed_there(self, topic: bytes) -> bool:
+    def _is_missed(self, topic: bytes, parent: bytes) -> bool:
         """Does the parent ask again? It may ask once before it hears this peer again, and takes it back."""
         now = self.host.now()
-        since = self.missed_since.setdefault(topic, now)
-        return now - since >= self.ask_s
+        missed = self.missed.get(topic)
+        if missed is None or missed.by != parent:
+            missed = self.missed[topic] = Missed(parent, now)
+        return now - missed.since >= self.ask_s
 
     def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
         """A child that was lost has another parent."""
