@@ -225,6 +225,19 @@ def test_old_channels_go_after_half_a_minute_all_the_same() -> None:
     assert list(made.passed(DRAIN_S)) == [(T, None)]
 
 
+def test_old_channels_do_not_wait_for_a_member_that_is_gone() -> None:
+    made = swaps(A=1, B=2)
+    for label in (1, 2):
+        made.heard(label, 7, 0.0, behind=True)
+    list(made.passed(0.0))
+    made.told(T, {1: 8, 2: 8})
+    assert made.gone(2, "") == []
+    made.heard(1, 8, 0.0, behind=True)
+    list(made.passed(0.0))
+    made.heard(1, 8, LEASE_S, behind=False)
+    assert list(made.passed(LEASE_S)) == [(T, None)]
+
+
 def test_a_member_that_lives_and_does_not_acknowledge_ends_the_change_after_a_lease() -> None:
     made = swaps(A=1, B=2)
     made.heard(1, 7, 0.0, behind=False)
@@ -327,3 +340,11 @@ def test_a_manager_that_comes_back_while_members_change_goes_on_with_that() -> N
     site.network.passed(4 * LEASE_S)
     assert site.phase() is None
     assert site.received().keys() == {*"BCDE"}
+
+
+def test_a_manager_that_comes_back_while_old_channels_of_members_drain_says_that() -> None:
+    site = Site(Ring())
+    site.network.passed(4 * LEASE_S)
+    site.join("E")
+    site.restart_manager()
+    assert site.manager.swaps.story(T).startswith("changing channels: old channels are draining")

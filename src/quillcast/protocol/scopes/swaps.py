@@ -137,7 +137,9 @@ class Swaps:
         assert kept.of is not None
         self.in_force[topic] = wanted if kept.of == basis(wanted) else Kept(kept.of)
         if (change := kept.change) is not None and change.switched:
-            self.running[topic] = Swap(Kept(change.of), change.version, now, Phase.SWITCHED, change.channels)
+            self.running[topic] = Swap(
+                Kept(change.of), change.version, now, Phase.SWITCHED, change.channels, renews=change.of == kept.of
+            )
 
     def saved(self, topic: bytes) -> tuple[Basis | None, Change | None]:
         """What `restore` has to know of a topic: the policy in force, and the change that goes on."""
@@ -188,6 +190,8 @@ class Swaps:
     def gone(self, label: int, why: str) -> list[bytes]:
         """A member is gone; `why` if that was not in good order. The topics whose change ends by that."""
         self.held.pop(label, None)
+        for swap in self.running.values():
+            (swap.told or {}).pop(label, None)
         missed = [topic for topic, swap in self.running.items() if swap.awaited.pop(label, None) is not None]
         ended = [
             topic for topic in missed if why and self.running[topic].begins_later and not self.running[topic].renews
