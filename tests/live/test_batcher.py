@@ -196,8 +196,8 @@ def test_a_lowered_limit_fails_only_publishers_of_larger_events() -> None:
             await node.change("t", event_bytes_max=1000)
             batcher = large._batcher
             batcher.limit = 1 << 20  # as it was before the word came
-            for _ in range(3):
-                await large.publish(bytes(2000))
+            for size in (2000, 2000, 1):
+                await large.publish(bytes(size))
                 await small.publish(b"x")
             await small.acknowledged("root")
             assert [event.payload for event in await take(subscription, 4)] == [b"first", b"x", b"x", b"x"]
@@ -224,6 +224,18 @@ def test_a_topic_that_fails_fails_all_its_publishers_and_a_new_one_tries_again()
             welcome = bob.publisher("mine", credentials=owner)
             await welcome.publish(b"x", wait="root")
             assert welcome._batcher is not again._batcher, "who publishes on another's behalf shares nothing with it"
+
+    run(scenario())
+
+
+def test_nothing_is_kept_of_events_that_a_topic_did_not_take() -> None:
+    async def scenario() -> None:
+        owner = quillcast.Credentials.new()
+        async with pair() as (alice, bob):
+            await alice.create("mine", credentials=owner, publishers=[owner.principal])
+            for _ in range(3):
+                await refused(quillcast.AccessDenied, bob.publish("mine", b"x"))
+            assert len(bob._publishing._running) == len(bob._publishing.batchers) == 1, "the last one"
 
     run(scenario())
 

@@ -324,8 +324,8 @@ class Batcher:
 
     def _without_larger(self, batch: Batch, limit: int) -> Batch:
         """If the topic's limit was lowered meanwhile, only the publishers of events that are too large fail."""
-        sizes = {writer: max(map(len, batch.payloads[start:end])) for writer, start, end in batch.spans()}
-        larger = {writer: size for writer, size in sizes.items() if size > limit}
+        sizes = [(writer, max(map(len, batch.payloads[start:end]))) for writer, start, end in batch.spans()]
+        larger = {writer: size for writer, size in sizes if size > limit}
         for writer, size in larger.items():
             writer.failed(too_large(size, limit, self.topic))
         return batch.without(larger) if larger else batch

@@ -118,6 +118,8 @@ class Endpoint:
             choices.check_topic(topic)
             raise
         if publisher is None or publisher.failure is not None:
+            if publisher is not None:
+                publisher.close()
             publisher = self._publishers[who] = self._make_publisher(topic, credentials)
         return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
 
