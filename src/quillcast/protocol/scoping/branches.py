@@ -55,31 +55,28 @@ class Branches:
         A peer that does not become one is invited again after ever more beats: there may be no room for this peer in
         the tree but below the other. So is one that does not stay, for another peer may invite it as well.
         """
-        missing = dict.fromkeys(self._missing_children(controller))
+        missing = {(topic, way.peer): way for topic, way in self._missing_children(controller)}
         self.invited = {
             each: tried
             for each, tried in self.invited.items()
             if each in missing or beats < tried.again_at + INVITED_EVERY_MAX
         }
         self.placement.expect(_by_topic(missing))
-        topics = dict[Contact, list[WireId]]()
-        invitations = {
-            each.spec.peer: each.spec.invitation for each in controller.channels if isinstance(each.spec, Address)
-        }
-        for topic, contact in missing:
-            invited = self.invited.get((topic, contact), Tried(0, beats))
+        topics = dict[Address, list[WireId]]()
+        for each, way in missing.items():
+            invited = self.invited.get(each, Tried(0, beats))
             if beats >= invited.again_at:
-                self.invited[topic, contact] = invited.again(beats, INVITED_EVERY_MAX)
-                topics.setdefault(contact, []).append(topic)
-        for contact, of_it in topics.items():
-            self.host.send(contact, Invite(of_it, invitations[contact]))
+                self.invited[each] = invited.again(beats, INVITED_EVERY_MAX)
+                topics.setdefault(way, []).append(each[0])
+        for way, of_it in topics.items():
+            self.host.send(way.peer, Invite(of_it, way.invitation))
 
-    def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Contact]]:
+    def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Address]]:
         for channel in controller.channels:
             match channel.spec:
-                case Address(contact) if contact.node_id != self.host.me:
+                case Address(contact) as way if contact.node_id != self.host.me:
                     links = (each.topic for each in channel.constraints if not each.beside)
-                    yield from ((topic, contact) for topic in links if not self._is_child(topic, contact))
+                    yield from ((topic, way) for topic in links if not self._is_child(topic, contact))
 
     def climb(self, controller: LocalController, beats: int) -> None:
         """Look for a better parent outside, if the scope hangs below one: the way from the root may be shorter.
