@@ -328,6 +328,21 @@ def test_one_who_leaves_a_topic_forwards_until_others_do() -> None:
     assert site.constraints("B") == set()
 
 
+def test_one_who_forwards_until_others_do_and_then_leaves_the_scope_is_forgotten_at_once() -> None:
+    site = Site(KAry())
+    site.join("E")
+    site.change(Chain())
+    site.network.passed(8 * LEASE_S)
+    site.network.cut.add(peer("C").id)
+    site.leave("D")
+    label = site.manager.members.labels[peer("D").id]
+    assert label in site.manager.orders.labels[T], "C does not know yet that it is to forward to E"
+    site.network.leave("D")
+    site.network.settle()
+    assert not any(label in channel[:2] for channel in site.manager.state.topics[T].channels)
+    site.manager.check()
+
+
 def test_a_manager_that_comes_back_while_members_change_goes_on_with_that() -> None:
     site = Site(Ring())
     site.network.passed(4 * LEASE_S)

@@ -352,6 +352,7 @@ class ScopeManager:
         if member is not None:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
             self.measuring.forget_member(member.label, id_)
+            self._mark(self.orders.parts.get(member.label, ()))  # also where it only forwarded what was on its way
             self.orders.remove(member.label)
             self.state.change_keys()
             self.orders.owe_keys()
