@@ -1870,7 +1870,7 @@ MUTANTS = (
         "early-blocks-without-bound",
         "What came too early of all publishers is kept up to a bound.",
         "protocol/topics/state/early.py",
-        "        while self.used_bytes + block.size > self.max_bytes:\n",
+        "        while self.used_bytes + size_bytes > self.max_bytes:\n",
         "        while False:\n",
         "protocol/topics/test_root.py::"
         "test_what_comes_too_early_is_kept_up_to_a_bound_and_the_oldest_of_others_makes_room",

@@ -106,6 +106,15 @@ def test_what_comes_too_early_is_kept_up_to_a_bound_and_the_oldest_of_others_mak
     assert (early.lines, early.used_bytes) == ({}, 0)
 
 
+def test_what_finds_no_room_in_any_case_takes_none_from_others() -> None:
+    size = block(PAUL, 0).size
+    early = EarlyBlocks(3 * size)
+    for kept in (block(PAUL, 1), block(PAULA, 1), block(PAULA, 2), block(PAULA, 3, bytes(2 * size))):
+        early.keep(WEATHER, kept)
+        early.check()
+    assert (early.missing(WEATHER, PAUL, 0, 2), early.missing(WEATHER, PAULA, 0, 4)) == ([(0, 1)], [(0, 1), (3, 4)])
+
+
 def test_what_is_missing_is_asked_for_even_while_no_receipts_are_given() -> None:
     root = a_root()
     root.admit(CAROL, up(0, block(PAULA, 0)))

@@ -28,14 +28,22 @@ class EarlyBlocks:
         at = bisect_left(line, block.first, key=_FIRST)
         if line[at : at + 1] and line[at].first == block.first:
             return
-        while self.used_bytes + block.size > self.max_bytes:
-            oldest = next((each for each, blocks in self.lines.items() if blocks is not line), None)
-            if oldest is None:
-                return
-            self.used_bytes -= sum(kept.size for kept in self.lines.pop(oldest))
+        if not self._make_room(line, block.size):
+            return
         line.insert(at, block)
         self.lines[topic, block.publisher] = line
         self.used_bytes += block.size
+
+    def _make_room(self, line: list[Block], size_bytes: int) -> bool:
+        """Discard the oldest lines of others, if need be. False if even that would not be enough: then none is."""
+        if self.used_bytes + size_bytes <= self.max_bytes:
+            return True
+        if sum(kept.size for kept in line) + size_bytes > self.max_bytes:
+            return False
+        while self.used_bytes + size_bytes > self.max_bytes:
+            oldest = next(each for each, blocks in self.lines.items() if blocks is not line)
+            self.used_bytes -= sum(kept.size for kept in self.lines.pop(oldest))
+        return True
 
     def take(self, topic: bytes, publisher: bytes, sequence: int) -> list[Block]:
         """What continues a publisher's events from a sequence on without a gap. It is kept no more."""
