@@ -1408,7 +1408,7 @@ MUTANTS = (
         "replaced-channels-go-at-once",
         "Channels that a policy no longer wants because members came or went stay until no bundle needs them.",
         "protocol/scopes/composition.py",
-        "        self.kept.carry_by(wanted, tuple(former) if are_missed else ())\n",
+        "        self.kept.carry_by(wanted, former if are_missed else ())\n",
         "        self.kept.carry_by(wanted)\n",
         "protocol/test_scope_members.py::test_members_that_join_and_leave_take_nothing_from_others",
     ),

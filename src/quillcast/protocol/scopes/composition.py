@@ -97,7 +97,7 @@ class Composition:
         self.entering = config.entering(self.kept.name)
         using = [each for each in users if self._uses(each)]
         self.using = {each.label: each for each in using}
-        self.publishing, self.subscribing = self._admit()
+        self.publishing, self.subscribing = map(dict.fromkeys, self._admit())
         taking = [each for each in using if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
         self.members = {each.label: each for each in taking if each.relation == "member"}
@@ -111,8 +111,8 @@ class Composition:
 
     def _departing(self) -> dict[int, None]:
         """The peers that take no part any more, and forward bundles that are on their way."""
-        ends = self._ends() if self.kept.records else ()
-        members = [self.state.members[label] for label in ends if label in self.state.members.keys() - self.members]
+        ends, known = self._ends() if self.kept.records else (), self.state.members
+        members = [known[label] for label in ends if label in known and label not in self.members]
         return {each.label: None for each in members if not each.party.managed and self.topic not in each.refused}
 
     def _ends(self) -> dict[int, None]:
@@ -197,8 +197,7 @@ class Composition:
         parents = {target: source for source, target in former}
         alone = {target for source, target in self.kept.links if parents.get(target) not in self.state.members}
         bridges = [WantedChannel(*link, None) for link in self.kept.links if link[1] in alone and link not in former]
-        missing = [each for each in bridges if each not in self.kept.channels]
-        self.kept.carry_by(self.kept.wanted, (*self.kept.surplus, *missing))
+        self.kept.carry_by(self.kept.wanted, (*self.kept.surplus, *_without(bridges, self.kept.channels)))
 
     def _begins_here(self) -> bool:
         """Has a member that takes part the rendezvous point of a topic that is rooted at a managed scope?"""
@@ -210,10 +209,10 @@ class Composition:
         New ones are added at once, and take nothing from any bundle. Those that it wants no more stay until others have
         taken their place (`swaps`), if any of them leads to a member that still receives.
         """
-        wanted, receivers = self._wanted(policy, self.kept.wanted), (ALL, *self._group().receivers)
-        former = [each for each in self._between_members(self.kept.channels) if each not in wanted]
+        wanted, receivers = self._wanted(policy, self.kept.wanted), frozenset((ALL, *self._group().receivers))
+        former = _without(self._between_members(self.kept.channels), wanted)
         are_missed = self.kept.records and any(each.target in receivers for each in former)
-        self.kept.carry_by(wanted, tuple(former) if are_missed else ())
+        self.kept.carry_by(wanted, former if are_missed else ())
 
     def _channels_of(self, swap: Swap) -> tuple[WantedChannel, ...]:
         """The channels that are to be in use, or were: those only become more, for bundles are on their way there."""
@@ -221,7 +220,7 @@ class Composition:
             return self.kept.wanted if swap.renews else self._wanted(swap.other, swap.channels)
         standing = self._between_members(swap.channels)
         wanted = () if swap.renews else self._wanted(swap.other, standing)
-        return (*standing, *(each for each in wanted if each not in standing))
+        return (*standing, *_without(wanted, standing))
 
     def _wanted(self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
         wanted = policy.channels(self._group(), self._between_members(standing), self._round_trip)
@@ -242,7 +241,8 @@ class Composition:
         return sorted(labels, key=key)
 
     def _between_members(self, channels: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
-        return tuple(each for each in channels if each.source in self.members and each.target in (*self.members, ALL))
+        targets = self.members.keys() | {ALL}
+        return tuple(each for each in channels if each.source in self.members and each.target in targets)
 
     def _round_trip(self, source: int, target: int) -> float | None:
         self.asks_round_trips = True
@@ -410,14 +410,14 @@ class Composition:
         leaving = self._leaving_upwards() if ring == 0 else ()
         return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label), leaving=leaving)
 
-    def _forwarding(self) -> list[int]:
+    def _forwarding(self) -> frozenset[int]:
         """The members that have to receive what others send to pass it on, for channels or out of the scope."""
         channels = [each for each in self._all_channels() if self.kept.records]
-        relays = {each.source for each in channels} & {each.target for each in channels}
-        group, subscribing = self._group(), frozenset(self.subscribing)
-        only = [label for label in group.receivers if label not in subscribing]
+        relays = frozenset(each.source for each in channels) & {each.target for each in channels}
+        group = self._group()
+        only = [label for label in group.receivers if label not in self.subscribing]
         outwards = [label for label in only if any(each != label for each in group.senders)]
-        return [*outwards, *relays]
+        return relays.union(outwards)
 
     def _around(self) -> tuple[Circle, ...]:
         """The domains in which the entry point speaks for this one."""
@@ -609,9 +609,16 @@ class Composition:
 
 def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple[int, ...]:
     """Who does something of which there may be so many (0: any number): those that did, then those that came next."""
-    kept = [label for label in admitted if label in wanting]
+    still = dict.fromkeys(wanting)
+    kept = dict.fromkeys(label for label in admitted if label in still)
     room = max(0, most - len(kept)) if most else len(wanting)
-    return (*kept, *[label for label in wanting if label not in kept][:room])
+    return (*kept, *[label for label in still if label not in kept][:room])
+
+
+def _without(channels: Iterable[WantedChannel], known: Iterable[WantedChannel]) -> tuple[WantedChannel, ...]:
+    """Those of these channels that are none of the known ones."""
+    among = frozenset(known)
+    return tuple(each for each in channels if each not in among)
 
 
 def _following(head: Contact | None, circle: tuple[Contact, ...]) -> tuple[Contact, ...]:

@@ -64,7 +64,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
-        self._moving = 0  # `joining` to `doubted`, `stays_ahead` and above them `attempt`, in one field
+        self._moving = 0  # from `joining` to `forwards`, and above them `attempt`, in one field
 
     @property
     def joining(self) -> bool:
