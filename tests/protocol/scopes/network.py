@@ -134,7 +134,8 @@ class Network:
                 case Measure(to):
                     self.measured.append((self.peers[me].me.name, to.name))
                     if (me, to.id) in self.round_trips:
-                        self.carry_out(me, self.peers[me].measured(to.id, self.round_trips[me, to.id]))
+                        seconds = self.round_trips[me, to.id]
+                        self.carry_out(me, self.peers[me].measured(to.contact.node_id, seconds))
 
     def settle(self, most: int = 100_000) -> None:
         """Deliver messages until there are none, or this many."""

@@ -4,7 +4,11 @@ from itertools import pairwise
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.effects import Measure, Send
 from quillcast.protocol.scopes.measuring import AGAIN_S, Parents
+from quillcast.protocol.scopes.messages import Measured, MeasureRoundTrips
+from tests.protocol.scopes import network
 
 T, U = bytes(16), b"u" * 16
 LEASE_S = 5.0
@@ -55,3 +59,16 @@ def test_a_topic_that_is_forgotten_begins_anew() -> None:
     parents.forget(T)
     assert parents.passed(9.0) == []
     assert parents.hear(T, peer(1), 9.0)
+
+
+def test_a_member_tells_of_the_way_to_a_scope_as_of_that_to_the_peer_of_its_manager() -> None:
+    owner, sender, other = network.scope("X"), network.scope("Y"), network.peer("A")
+    member = LocalController(network.peer("B"), [owner], LEASE_S)
+    member.begin(0.0)
+    asked = member.received(MeasureRoundTrips(owner.id, (sender, other)), 0.0)
+    assert asked == [Measure(sender), Measure(other)]
+    assert member.measured(sender.contact.node_id, 0.1) == [
+        Send(owner, Measured(owner.id, network.peer("B").id, sender.id, 0.1))
+    ]
+    assert member.measured(other.contact.node_id, None) == [], "it cannot be reached"
+    assert member.measuring == {}

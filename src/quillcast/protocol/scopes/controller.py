@@ -54,7 +54,8 @@ class LocalController:
         self.membership = Membership(me, owners_of(owners, tokens), lease_s, relation)
         self.requests = Requests(me, {})
         self.channels: tuple[ChannelOrder, ...] = ()
-        self.measuring: dict[bytes, dict[bytes, Party]] = {}  # by party: the owners who want to know
+        self.measuring: dict[bytes, dict[tuple[bytes, bytes], Party]] = {}
+        """By peer to which the round trip is measured: the owners who want to know, and for which party there."""
         self.misrouted = 0
         self.malformed = 0
 
@@ -88,10 +89,12 @@ class LocalController:
                 return self._measure(message)
         return self._settle()
 
-    def measured(self, to: bytes, seconds: float) -> list[Effect]:
-        """The round trip to a party was measured: tell the owners who asked."""
-        asking = self.measuring.pop(to, {})
-        return [Send(owner, Measured(id_, self.me.id, to, seconds)) for id_, owner in asking.items()]
+    def measured(self, peer: bytes, seconds: float | None) -> list[Effect]:
+        """The round trip to a peer was measured: tell the owners who asked. None: it cannot be reached."""
+        asking = self.measuring.pop(peer, {})
+        if seconds is None:
+            return []
+        return [Send(owner, Measured(id_, self.me.id, to, seconds)) for (id_, to), owner in asking.items()]
 
     def hangs_below(self, topic: bytes, parent: Contact) -> list[Effect]:
         """This peer is its scope's entry point for a topic, and has this parent outside."""
@@ -122,7 +125,7 @@ class LocalController:
         if owner is None:
             return []
         for party in message.to:
-            self.measuring.setdefault(party.id, {})[message.owner] = owner.party
+            self.measuring.setdefault(party.contact.node_id, {})[message.owner, party.id] = owner.party
         return [Measure(party) for party in message.to]
 
     # ---- channels

@@ -275,7 +275,7 @@ class Scoping:
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """The answer to a measurement that this or another layer requested."""
-        if self.controller is not None and proximity is not None:
+        if self.controller is not None:
             self._carry_out(self.host.me, self.controller.measured(contact.node_id, proximity))
 
     def datagram(self, bundle: Bundle) -> Bundle | None:
