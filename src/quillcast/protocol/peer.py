@@ -237,7 +237,7 @@ class Peer:
         self.host.set_timer(timer, LEAVE_STEP_S)
 
     def _safe_to_leave(self, now: float, by: float) -> bool:
-        """Are all local events admitted, and stable too (or is the time for that over)? Do no bundles go over here?"""
+        """Are all local events admitted and stable, or is the time for that over, and do no bundles pass through?"""
         publishing = self.topics.publishing
         if publishing.unadmitted:
             return False

@@ -89,7 +89,7 @@ class Gap:
         self.repairers: dict[bytes, Repairer] = {}
         self.pressed = 0, b"", -inf  # the last that was asked for without credit: which event, of whom, and when
         self._under = NO_TERM  # the term of the root that the repairers followed at the last check
-        self._stale, self._voided_at = False, -inf  # are answers to be void, as others are asked; and when were they
+        self._stale, self._voided_at = False, -inf  # do answers count no more, as others are asked; and since when
         self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0

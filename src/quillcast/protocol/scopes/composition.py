@@ -110,17 +110,17 @@ class Composition:
         self.members |= {label: state.members[label] for label in self.departing}
 
     def _departing(self) -> dict[int, None]:
-        """The peers that take no part any more, and forward bundles that are on their way."""
+        """The peers that take no part any more, but still forward bundles that are on their way."""
         ends, known = self._ends() if self.kept.records else (), self.state.members
         members = [known[label] for label in ends if label in known and label not in self.members]
         return {each.label: None for each in members if not each.party.managed and self.topic not in each.refused}
 
     def _ends(self) -> dict[int, None]:
-        """Those that keep channels, or to whom channels lead."""
+        """The members at the two ends of channels."""
         return dict.fromkeys(label for each in self._all_channels() for label in each[:2] if label != ALL)
 
     def _all_channels(self) -> tuple[WantedChannel, ...]:
-        """Those of all versions."""
+        """The channels of all versions."""
         return (*self.kept.channels, *(self.swap.channels if self.swap is not None else ()))
 
     def _admit(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -193,7 +193,7 @@ class Composition:
             self._bridge(former)
 
     def _bridge(self, former: Sequence[Pair]) -> None:
-        """Have new links of the tree carry all, for those that came, or lost the one above them, until others do."""
+        """Until channels lead to members that came, or lost the one above them, new links carry everything there."""
         parents = {target: source for source, target in former}
         alone = {target for source, target in self.kept.links if parents.get(target) not in self.state.members}
         bridges = [WantedChannel(*link, None) for link in self.kept.links if link[1] in alone and link not in former]
@@ -215,7 +215,7 @@ class Composition:
         self.kept.carry_by(wanted, former if are_missed else ())
 
     def _channels_of(self, swap: Swap) -> tuple[WantedChannel, ...]:
-        """The channels that are to be in use, or were: those only become more, for bundles are on their way there."""
+        """The channels of a change: those to come as the policy wants them, or former ones, none of which goes yet."""
         if swap.begins_later:
             return self.kept.wanted if swap.renews else self._wanted(swap.other, swap.channels)
         standing = self._between_members(swap.channels)
@@ -496,7 +496,7 @@ class Composition:
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
         """The policy's channels, and links that are none of them: what is missing over those can be asked for.
 
-        Those that take no part any more, and stay until no bundle needs them, get all over their links.
+        Members that only stay until no bundle needs them any more get everything over their links.
         """
         links, mechanism = dict.fromkeys(self.kept.links), self._mechanism(self.policy)
         for each in self.kept.channels:

@@ -219,9 +219,9 @@ class Membership:
         return tuple(reversed(known.values()))
 
     def invited_by(self, invitation: bytes, topic: bytes) -> bool:
-        """Is this what shows that an owner wants this party to be somebody's child in a topic?
+        """Does this show that an owner wants this party to be the child of whoever shows it, in a topic?
 
-        Only an entry point has a parent outside, and it has none inside. Who invites another goes by old orders.
+        Only an entry point has a parent outside, and it has none inside. A peer that expects otherwise has old orders.
         """
         for orders in self._obeyed():
             if invitation and invitation in (orders.invitation, orders.entrance):
@@ -325,7 +325,7 @@ class Membership:
                     yield owner.orders, each
 
     def _orders_in(self, owner: Owner, topic: bytes) -> bool:
-        """Is this the owner to obey in a topic? One with which this party registered before may still name it."""
+        """Is this the owner to obey in a topic? Orders of one with which it was registered before may still name it."""
         return len(self.owners) == 1 or self._owner(topic) in (None, owner)
 
     # ---- what owners say

@@ -246,11 +246,11 @@ class Orders(Message, frozen=True, tag=93):
     bounds: tuple[Bounds, ...] = ()
     """What the owner bounds, and what the scopes above it do."""
     invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
-    """Who shows this to the member is to be its parent in trees inside, as the manager wants."""
+    """A peer inside the scope that shows this is to be the member's parent in a tree, by the manager's order."""
     around: tuple[Around, ...] = ()
     """The recovery domains around the owner's in which it is the owner's head, for each topic the nearest first."""
     entrance: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
-    """The same for a parent outside, where the member is the scope's entry point."""
+    """The same for a peer outside, where the member is the scope's entry point."""
 
 
 class Heard(Message, frozen=True, tag=94):

@@ -1,9 +1,12 @@
-"""Changes of a topic's policy in two phases, so that bundles on their way find their channels until they arrive.
+"""Changes of a topic's channels in two phases, so that bundles on their way find their channels until they arrive.
 
-1. *Installing.* Every member that takes part gets the new policy's channels beside those that stand. Bundles do not
-   begin their way on them. A member that does not acknowledge its orders within a lease ends the change, with its name.
-2. *Switched.* All have them: from now on bundles begin their way on the new channels, and their records have the new
-   policy's version. Once all members have acknowledged that, nothing begins on the old channels any more.
+Channels change when the policy does, and when members come and go.
+
+1. *Installing.* Every member that takes part gets the new channels beside those that stand. Bundles do not begin their
+   way on them. A member that does not acknowledge its orders within a lease ends a change of the policy, with its name.
+   A change of members goes on without it.
+2. *Switched.* From now on bundles begin their way on the new channels, and their records have the new version. Once all
+   members have acknowledged that, nothing begins on the old channels any more.
 3. *Draining.* The old channels carry what is on its way, until every member says that it has all that it knew of since
    then, or for `DRAIN_S` at most. Then they go.
 
@@ -59,7 +62,7 @@ def basis(policy: ScopePolicy) -> Basis:
 
 
 class Swap(msgspec.Struct):
-    """A change that goes on: the policy that is to be in force or was, and its channels. It may be the same policy."""
+    """A change that goes on: the policy that is to be in force or was, which may be the same, and its channels."""
 
     other: ScopePolicy
     version: int
@@ -71,7 +74,7 @@ class Swap(msgspec.Struct):
     awaited: dict[int, int] = {}
     """Those who have not answered yet."""
     renews: bool = False
-    """Is the policy the same, and only its members are others?"""
+    """Does the policy stay the same, for other members?"""
 
     @property
     def begins_later(self) -> bool:
@@ -119,9 +122,9 @@ class Swaps:
             self.running[topic] = Swap(wanted, (self.version(topic) + 1) % VERSIONS, now)
 
     def renew(self, topic: bytes, channels: tuple[WantedChannel, ...], now: float) -> bool:
-        """Members came and went, so that the policy wants these channels in place of others: is that a change now?
+        """Members came or went, and the policy wants these channels instead of others: begin that change.
 
-        While another change goes on, it waits: then all that came and went meanwhile is one change.
+        False while another one goes on. Then all that came and went meanwhile is one change.
         """
         if topic in self.running:
             return False

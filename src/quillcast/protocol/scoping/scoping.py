@@ -117,10 +117,8 @@ class Scoping:
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
-        self.withdrawing = False  # does it register for no topics any more, to leave?
-        self.hosting = ClientHost(
-            lambda: host.contact, host.incarnation
-        )  # applications that use this peer as their own
+        self.withdrawing = False  # it is about to leave, and registers for no topics any more
+        self.hosting = ClientHost(lambda: host.contact, host.incarnation)  # applications whose peer this one is
         self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
         self.direct = DirectPatterns(host)  # applications that are served past their own peer
         self.questions = Questions(host, overlay, dispatch)  # of people about running scopes
@@ -253,7 +251,7 @@ class Scoping:
         return [*closest, *parent] if doing == "publishes" else [*parent, *closest]
 
     def withdraw(self) -> bool:
-        """Take part in no topic any more: can this peer leave, because bundles of others do not go over it?"""
+        """Take part in no topic any more. True once no bundles of others pass through here, or no manager answers."""
         if self.controller is None or not any(tree.forwards for tree in self.trees.values()):
             return True
         if not self.withdrawing:

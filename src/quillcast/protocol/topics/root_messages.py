@@ -196,7 +196,7 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     has_closer: bool = False
     """It knows another peer that is closer to the topic than the one that asked."""
     lost: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=LOST_TOLD_MAX)] = ()
-    """Those of `doubtful_s`, which the asker may have reached."""
+    """The lost peers that are the reason for `doubtful_s`. The asker may have reached them."""
 
 
 class StateQuery(Message, frozen=True, tag=62):

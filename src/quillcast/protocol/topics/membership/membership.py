@@ -244,7 +244,7 @@ class TreeMembership:
         tree.begin_move()
 
     def forgotten(self, tree: Tree) -> None:
-        """The parent has lost this peer, as it says, or shows."""
+        """The parent does not count this peer among its children any more, as it says or as its questions show."""
         self.host.trace(Mark("parent_forgot_child"))
         self.sent_away(tree)
         if tree.needed or self.trees.leaving:

@@ -34,7 +34,7 @@ class Rights:
         self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: who learned this may still use the tree
 
     def _is_revoked(self, tree: Tree) -> bool:
-        """Is the right gone that the parent knows? Whose it is may not subscribe here any more, and others do."""
+        """Was the right taken away that this peer showed its parent? Others that subscribe here may still have one."""
         shown = self.membership.shown.get(tree.topic)
         return shown is not None and denied(tree.descriptor, self.host.me, shown) is not None
 

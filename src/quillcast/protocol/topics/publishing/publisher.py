@@ -396,7 +396,7 @@ class Publisher:
         self.again = again or None
 
     def _lacks_no_more(self, first: int, last: int) -> None:
-        """The root has what lies between these, or it is sent, or cannot be."""
+        """Nothing of this need be sent as lacking: the root has it, it is sent anyway, or it is kept no more."""
         if self.again is not None:
             self.again.discard(first, last)
             self.again = self.again or None

@@ -127,7 +127,7 @@ class Admitter:
         self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
 
     def _lack(self, admission: PublisherState, block: Block) -> None:
-        """A block came too early: its publisher is to send again what is missing before, and it unless it is kept."""
+        """A block came too early: ask for what is missing before it, and for the block itself if it was not kept."""
         first, last = admission.gaps(block.last, self.host.now(), self.config.gap_s)
         if missing := self.early.missing(self.topic, block.publisher, first, last):
             self.marks[block.publisher] = (*self.marks.get(block.publisher, ()), *missing)

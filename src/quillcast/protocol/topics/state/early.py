@@ -46,7 +46,7 @@ class EarlyBlocks:
         return True
 
     def take(self, topic: bytes, publisher: bytes, sequence: int) -> list[Block]:
-        """What continues a publisher's events from a sequence on without a gap. It is kept no more."""
+        """Take out what continues a publisher's events from a sequence on without a gap, and what lies before."""
         line = self.lines.get((topic, publisher), [])
         taken: list[Block] = []
         passed = 0

@@ -164,7 +164,7 @@ class Tree:
             self.keeping_until = None
 
     def set_forwards(self, forwards: bool) -> None:
-        """Does a scope have this peer pass on what others send?"""
+        """A scope has this peer pass on what others send, or does so no more."""
         self._moving = self._moving | FORWARDS if forwards else self._moving & ~FORWARDS
 
     def tell_settings(self) -> None:
