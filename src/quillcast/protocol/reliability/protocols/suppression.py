@@ -23,10 +23,8 @@ from quillcast.protocol.reliability.domain import AgentDue, Findings, KnownHolde
 from quillcast.protocol.reliability.gaps import RANGES_MAX
 from quillcast.protocol.reliability.messages import RELAYS_MAX, Offered, Sought
 
-NEAREST, SPREAD = (
-    1.0,
-    2.0,
-)  # an answer or question waits for 1 to 3 times a distance; a guess: those next to it go first
+NEAREST, SPREAD = 1.0, 2.0
+"""An answer or question waits for 1 to 3 times a distance; a guess: those next to it go first."""
 DISTANCE_S = 0.02  # of a peer that was not measured; a guess
 REQUESTS_MAX = 16  # for one stream that are remembered at a time; a guess
 STREAMS_MAX = 256  # that a member has heard questions about, or is about to offer something of; a guess

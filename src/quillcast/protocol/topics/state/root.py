@@ -50,9 +50,8 @@ class Root(Admitter):
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = holders  # ... and how many they are, this one among them
         self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
-        self.flush_until: float | None = (
-            None  # subscribers have until then for what it admitted, once its session is to end
-        )
+        self.flush_until: float | None = None
+        """Subscribers have until then for what it admitted, once its session is to end."""
         self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
 
     def is_of_another_life(self, move: Move) -> bool:
@@ -155,7 +154,7 @@ class Root(Admitter):
         """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
         before = now - self.config.lease_s
         if self.began_at <= before:
-            self.frontiers = {}  # events of later ones are admitted again; subscribers recognise repeats by sequence
+            self.frontiers = EMPTY  # events of later ones are admitted again; subscribers recognise repeats by sequence
         silent: dict[Contact, list[bytes]] = {}
         for publisher, admission in list(self.admissions.items()):
             if admission.active:
