@@ -781,6 +781,40 @@ MUTANTS = (
         "protocol/topics/test_whereabouts.py::test_a_peer_looks_for_another_parent_when_its_own_asks_where_it_is",
     ),
     Mutant(
+        "asked-by-another-parent",
+        "A question of a peer's parent where it is does not count as the second one of another parent.",
+        "protocol/topics/membership/whereabouts.py",
+        "        if missed is None or missed.by != parent:\n",
+        "        if missed is None:\n",
+        "protocol/topics/test_whereabouts.py::"
+        "test_a_parent_that_asks_once_is_not_left_because_another_or_it_before_asked",
+    ),
+    Mutant(
+        "forwarder-gone-unnoticed",
+        "A topic is composed anew when a member is gone that only forwarded what was on its way.",
+        "protocol/scopes/manager.py",
+        "            self._mark(self.orders.parts.get(member.label, ()))",
+        "            pass",
+        "protocol/scopes/test_swaps.py::"
+        "test_one_who_forwards_until_others_do_and_then_leaves_the_scope_is_forgotten_at_once",
+    ),
+    Mutant(
+        "gone-member-awaited",
+        "Old channels of a scope go without the word of members that are gone.",
+        "protocol/scopes/swaps.py",
+        "            (swap.told or {}).pop(label, None)\n",
+        "            pass\n",
+        "protocol/scopes/test_swaps.py::test_old_channels_do_not_wait_for_a_member_that_is_gone",
+    ),
+    Mutant(
+        "one-invitation-per-peer",
+        "A peer is invited to each topic as the manager wants that ordered it.",
+        "protocol/scoping/branches.py",
+        "                topics.setdefault(way, []).append(each[0])\n",
+        "                topics.setdefault(next(iter(missing.values())), []).append(each[0])\n",
+        "protocol/test_branches.py::test_who_enters_two_scopes_is_invited_to_each_as_its_manager_wants",
+    ),
+    Mutant(
         "old-orders-invite",
         "A member that is no entry point any more is not invited out of its scope by who does not know that.",
         "protocol/scopes/membership.py",
