@@ -3,6 +3,7 @@
 import pytest
 
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.query_messages import PlaceAnswer, PlaceQuery
 from tests.protocol.recording import ALICE, BOB, CAROL
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
@@ -54,6 +55,18 @@ def test_and_those_below_it_at_the_sum_of_the_delays() -> None:
     climber.answer(ROOT, (CAROL, 0.01), (DAVE, 0.03), is_root=True)
     climber.answer(CAROL, (EVE, 0.01))
     assert climber.host.sent == [(EVE, QUERY)], "10 + 10 + 10 ms are less than 30 + 10 ms"
+
+
+def test_nothing_is_kept_of_a_search_that_nobody_answers_in_a_topic_that_is_forgotten() -> None:
+    climber = Climber(carol=0.06)
+    climber.answer(ROOT, (CAROL, 0.01), is_root=True)
+    climber.open_trees.forget(climber.trees[TOPIC])
+    for number in range(2 * CONFIG.idle_topics_max):
+        climber.known.learn(described(f"other/{number}"))
+    assert TOPIC not in climber.known.descriptors
+    assert climber.climbing.searches == {}
+    climber.answer(CAROL, has_room=True)
+    assert climber.sent == []
 
 
 def test_the_present_parent_stays_unless_a_fifth_is_gained() -> None:

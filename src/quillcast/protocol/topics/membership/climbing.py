@@ -57,6 +57,7 @@ class Climbing:
         self.host, self.overlay, self.neighbours, self.trees = host, overlay, neighbours, trees
         self.placement, self.membership = placement, membership
         self.searches: dict[bytes, Search] = {}
+        trees.known.forget_too(self.searches)
         dispatch.on_routed(PlaceQuery, self._queried)
         dispatch.on_anonymous(PlaceQuery, self._queried)
         dispatch.on_message(PlaceAnswer, self._answered)
