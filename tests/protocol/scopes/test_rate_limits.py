@@ -42,10 +42,30 @@ def test_channels_go_on_when_time_allows_it() -> None:
         sink.take(given(index))
     assert sink.room() == 0
     ((timer, delay_s),) = host.timers
-    assert (timer, round(delay_s, 3)) == (RatesDue(), 0.125)
-    assert limits.due() == [BOB]
+    assert (timer, round(delay_s, 3)) == (RatesDue(delay_s), 0.125)
     host.time += 0.126
+    assert limits.due(timer) == [BOB]
     assert sink.room() > 0
+
+
+def test_who_waits_for_a_high_rate_does_not_wait_for_a_low_one() -> None:
+    host, low = RecordingHost(), Rate(SCOPE, T, bundles_per_s=1)
+    limits = RateLimits(host)
+    limits.keep([RATE, low])
+    slow, fast = limits.sink(T, [low], BOB), limits.sink(T, [RATE], CAROL)
+    for index in range(3):
+        slow.take(given(index))
+        fast.take(given(index))
+    assert (slow.room(), fast.room(), slow.room()) == (0, 0, 0)
+    (first, _), (second, delay_s) = host.timers
+    assert (second, delay_s) == (RatesDue(0.125), 0.125)
+    host.time = 0.125
+    assert limits.due(second) == [CAROL]
+    assert fast.room() > 0
+    assert host.timers[2:] == [(RatesDue(2.75), 2.625)]
+    host.time = 2.75
+    assert (limits.due(first), limits.due(first)) == ([BOB], []), "it was set twice"
+    assert limits.waiting == {}
 
 
 def test_a_rate_that_stays_goes_on_with_what_it_counted_and_others_end() -> None:

@@ -7,6 +7,7 @@ longer after them.
 """
 
 from collections.abc import Iterable
+from math import inf
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
@@ -16,13 +17,16 @@ from quillcast.protocol.forwarding.channels import PeerSink
 from quillcast.protocol.scopes.channels import Rate
 
 BURST_S = 0.25  # a guess: bundles that came together may go together
+TICK_S = 0.001  # channels that may go on within this time go on together; a guess
 COUNTED_MAX = 4096  # bundles that are known to have been counted; a guess: no channel is further behind another
 Counted = tuple[bytes, Term, int]
 """A bundle: its topic, term and first position."""
 
 
 class RatesDue(Timer, frozen=True):
-    """A rate allows more to be sent over channels to some peers."""
+    """A rate allows more to be sent over channels to some peers, unless another is due before."""
+
+    at: float
 
 
 class TokenBucket:
@@ -85,7 +89,8 @@ class RateLimits:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.gates: dict[Rate, Gate] = {}
-        self.waiting: dict[Contact, None] = {}
+        self.waiting: dict[Contact, float] = {}  # until when channels to each peer wait, at least
+        self.due_at = inf
 
     def keep(self, rates: Iterable[Rate]) -> None:
         """Keep to these rates from now on, and to no others. One that stays goes on with what it has counted."""
@@ -99,14 +104,26 @@ class RateLimits:
 
     def wait(self, contact: Contact, seconds: float) -> None:
         """A channel to a peer waits this long."""
-        if not self.waiting:
-            self.host.set_timer(RatesDue(), seconds)
-        self.waiting[contact] = None
+        at = self.host.now() + seconds
+        self.waiting[contact] = min(at, self.waiting.get(contact, inf))
+        self._expect(at)
 
-    def due(self) -> list[Contact]:
+    def due(self, timer: RatesDue) -> list[Contact]:
         """The time is over: the peers to which channels may go on, or wait again."""
-        waiting, self.waiting = self.waiting, {}
-        return [*waiting]
+        if timer.at != self.due_at:
+            return []
+        self.due_at, by = inf, self.host.now() + TICK_S
+        over = [contact for contact, at in self.waiting.items() if at <= by]
+        for contact in over:
+            del self.waiting[contact]
+        if self.waiting:
+            self._expect(min(self.waiting.values()))
+        return over
+
+    def _expect(self, at: float) -> None:
+        if at < self.due_at - TICK_S:
+            self.due_at = at
+            self.host.set_timer(RatesDue(at), max(0.0, at - self.host.now()))
 
 
 class LimitedSink(PeerSink):

@@ -365,8 +365,8 @@ class Scoping:
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
-    def _rates_due(self, _: RatesDue) -> None:
-        for contact in self.installing.rate_limits.due():
+    def _rates_due(self, timer: RatesDue) -> None:
+        for contact in self.installing.rate_limits.due(timer):
             self.dispatch.order(RoomTowards(contact))
 
     def _set_beat(self, lease_s: float) -> None:
