@@ -266,6 +266,48 @@ def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_sta
     publisher.check()
 
 
+@pytest.mark.parametrize("hears", [False, True], ids=["never hears of it", "hears of it"])
+def test_a_client_counts_nothing_of_a_best_effort_session_of_its_peer_as_stable(hears: bool) -> None:
+    at_peer, _, _ = a_publisher()
+    there = RemotePublisher(OpenPublisher(1, "weather", PAUL, None), lambda _: None)
+    at_peer.listener = there
+    there.begin(at_peer)
+    publisher, carried, _ = a_publisher()
+    sending, proxy = Sending("weather"), object.__new__(Proxy)
+    sending.publisher, proxy.contact, proxy._sending = publisher, BOB, {1: sending}
+
+    def tell() -> None:
+        for message in there.news(""):
+            proxy._progressed(sending, message)
+
+    def publish(payload: bytes) -> None:
+        publisher.offer([payload])
+        there.take(carried.pop().blocks[0])
+
+    at_peer.root_is(BOB, FIRST)
+    tell()
+    publish(b"stable")
+    at_peer.receipt(FIRST, 1, 1)
+    tell()
+    at_peer.follow_session(1, reliable=False)
+    if hears:
+        tell()
+    publish(b"best effort")
+    if hears:
+        tell()
+    at_peer.follow_session(2, reliable=True)
+    publish(b"reliable again")
+    at_peer.receipt(FIRST, 3, 3)
+    tell()
+    publisher.check()
+    assert [publisher.is_stable(event) for event in range(2)] == [True, False]
+    assert publisher.is_stable(2) is not hears, "it was sent as that of a best-effort session"
+    publish(b"kept")
+    at_peer.receipt(FIRST, 4, 4)
+    tell()
+    assert publisher.is_stable(3)
+
+
 @pytest.mark.parametrize("is_open", [False, True], ids=["opens it later", "has a publisher"])
 @pytest.mark.parametrize("delivery", ["reliable", "best_effort"])
 def test_a_client_publishes_by_the_guarantee_of_the_session(delivery: str, is_open: bool) -> None:

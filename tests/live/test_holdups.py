@@ -21,6 +21,7 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER
+from tests.live.test_adoption import eventually
 from tests.live.test_node import run, take
 from tests.protocol.topics.village import Reader, Village
 
@@ -101,6 +102,54 @@ def test_what_was_dropped_before_it_was_stable_fails_at_once_and_for_good() -> N
             await other.acknowledged("stable")
             with pytest.raises(NotStable):
                 await publisher.acknowledged("stable")
+
+    run(scenario())
+
+
+def test_what_was_published_in_a_best_effort_session_fails_for_who_asks_later() -> None:
+    async def scenario() -> None:
+        async with Node() as alice:
+            await alice.create("t")
+            publisher, other = alice.publisher("t"), alice.publisher("t")
+
+            async def change(delivery: str) -> None:
+                await alice.change("t", delivery=delivery)
+                await eventually(lambda: publisher.reliable == (delivery == "reliable"))
+
+            await asyncio.gather(*(one.publish(b"reliable", wait="stable") for one in (publisher, other)))
+            await change("best_effort")
+            for number in range(6):
+                await (publisher if number % 3 else other).publish(b"best effort")
+                await publisher._batcher.sealed()
+            late = alice.publisher("t")
+            await late.publish(b"best effort")
+            await change("reliable")
+            assert [(one.stable, one.dropped) for one in (publisher, other, late)] == [(1, 4), (1, 2), (0, 1)]
+            for one in (publisher, other, late):
+                with pytest.raises(NotStable, match="published while the topic was best_effort") as error:
+                    await one.acknowledged("stable")
+                assert error.value.reason == "dropped"
+            for one in (publisher, other, late, newest := alice.publisher("t")):
+                await one.publish(b"reliable again", wait="stable")
+            assert [(one.stable, one.dropped) for one in (publisher, other, late)] == [(2, 4), (2, 2), (1, 1)]
+            await newest.acknowledged("stable")
+
+    run(scenario())
+
+
+def test_a_call_that_waits_for_a_stable_event_fails_at_once_if_the_topic_is_best_effort_when_it_leaves() -> None:
+    async def scenario() -> None:
+        async with Node() as alice:
+            publisher = alice.publisher("t")
+            await publisher.publish(b"first", wait="stable")
+            late = asyncio.create_task(publisher.publish(b"late", wait="stable", timeout_s=30.0))
+            await asyncio.sleep(0)
+            inner = publisher._batcher.inner
+            assert (publisher.sequence, inner.next) == (2, 1), "it is in the open batch"
+            inner.follow_session(1, reliable=False)
+            with pytest.raises(NotStable, match="'t' is best_effort now") as error:
+                await late
+            assert error.value.reason == "dropped"
 
     run(scenario())
 

@@ -1098,6 +1098,32 @@ MUTANTS = (
         "test_what_a_lying_root_says_of_events_that_were_not_published_yet_is_forgotten_with_it",
     ),
     Mutant(
+        "stable-by-best-effort-roots",
+        "The root of a best-effort session cannot make anything stable.",
+        "protocol/topics/publishing/publisher.py",
+        "        if stable > self.stable and self.reliable and not term.best_effort:\n",
+        "        if stable > self.stable:\n",
+        "protocol/topics/test_publisher.py::"
+        "test_what_was_published_in_a_best_effort_session_never_counts_as_stable_though_its_root_says_so",
+    ),
+    Mutant(
+        "best-effort-sessions-untold",
+        "Applications are told what they published in a best-effort session, and that it never counts as stable.",
+        "protocol/topics/publishing/publisher.py",
+        "                self.listener.was_best_effort(first, last)\n",
+        "",
+        "live/test_holdups.py::test_what_was_published_in_a_best_effort_session_fails_for_who_asks_later",
+    ),
+    Mutant(
+        "handed-over-counts-as-stable",
+        "What a best-effort session may have admitted does not count as stable because it is sent again.",
+        "protocol/topics/publishing/publisher.py",
+        "            kept_from = self.retained[0].first if self.retained and not self.hands_over else self.next\n",
+        "            kept_from = self.retained[0].first if self.retained else self.next\n",
+        "protocol/topics/test_publisher.py::"
+        "test_what_a_best_effort_session_may_have_admitted_never_counts_as_stable_and_is_sent_again",
+    ),
+    Mutant(
         "root-term-taken-for-a-stream",
         "A root's term that a neighbour names as a source's stream begins none.",
         "protocol/topics/state/source_streams.py",
@@ -1913,8 +1939,8 @@ MUTANTS = (
         "left-to-best-effort",
         "What a reliable session leaves is sent until the next root has it, though that session is best-effort.",
         "protocol/topics/publishing/publisher.py",
-        "        self.hands_over = bool(self.retained) and not self.reliable\n",
-        "        self.hands_over = False\n",
+        "        self.hands_over = bool(self.retained)\n",
+        "",
         "protocol/topics/test_publisher.py::"
         "test_what_a_reliable_session_leaves_is_sent_until_the_next_root_has_it_though_that_is_best_effort",
     ),

@@ -375,6 +375,12 @@ CHANGED_SOURCE_SEEDS = {
 }
 
 
+@pytest.mark.parametrize(("seed", "sources"), [(0, False), (20, True), (44, False)])
+def test_what_was_published_best_effort_never_counts_as_stable(seed: int, sources: bool) -> None:
+    """A writer was told so by the root of the best-effort session itself (0, 20), and by that of the next (44)."""
+    Simulation(Plan(wild=("sessions",), sources=sources).scenario(seed), seed).run()
+
+
 @pytest.mark.parametrize("seed", CHANGED_SOURCE_SEEDS)
 def test_what_failed_once_where_the_guarantee_of_sources_changes_holds(seed: int) -> None:
     Simulation(Plan(wild=("sessions",), sources=True).scenario(seed), seed).run()

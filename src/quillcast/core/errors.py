@@ -86,8 +86,8 @@ class NotStable(NotDone):
     """Not every live subscriber is known to have the event; `reason` says why.
 
     `late`: the time to wait passed. The text names the subscribers that do not have it yet; it may become stable later.
-    `dropped`: the publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it was stable, so it
-    never will be.
+    `dropped`: it never will be. The publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it
+    was stable, or the topic was best-effort meanwhile.
     """
 
     exit_code = 5

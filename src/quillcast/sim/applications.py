@@ -203,7 +203,7 @@ class Writer:
         self._opened = False
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
         self.written: list[float] = []  # when each event was published
-        self.never_stable = RangeSet()  # events that the publisher reported as dropped at a bound
+        self.never_stable = RangeSet()  # events that the publisher reported as dropped, or as published best effort
         self._stable_at: list[tuple[float, int]] = []  # when it learned of how many that they are stable
         self.held_back = 0
         self.failures: list[QuillcastError] = []
@@ -223,6 +223,11 @@ class Writer:
 
     def dropped(self, block: Block) -> None:
         self.never_stable.add(block.first, block.last)
+
+    def stops_keeping(self) -> None: ...
+
+    def was_best_effort(self, first: int, last: int) -> None:
+        self.never_stable.add(first, last)
 
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)

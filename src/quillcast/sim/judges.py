@@ -49,8 +49,6 @@ class Judges:
     def told_stable(self, writer: Writer, before: int) -> None:
         """A writer was told that its events from number `before` on are stable: is it true?"""
         plan = self.plans[self.run.topics[writer.topic]]
-        if plan.delivery != "reliable":
-            return
         if writer.publisher.term.of_source:
             root = self._term(writer)
             roots = [each.number for each in self.run.world.machines if root.is_of(each.node_id)]
@@ -58,13 +56,8 @@ class Judges:
         for reader in self.run.readers:
             if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
                 for number in range(before, writer.publisher.stable):
-                    if writer.knows_stable(number) and self._reliable(plan, writer, number):
+                    if writer.knows_stable(number):
                         self._has(plan, reader, writer, number)
-
-    def _reliable(self, plan: TopicPlan, writer: Writer, number: int) -> bool:
-        """Was the event published in a reliable session?"""
-        ledger = self.run.ledgers[plan.name]
-        return not plan.guarantees_change or ledger.is_reliable(writer.publisher.id, number)
 
     def _has(self, plan: TopicPlan, reader: Reader, writer: Writer, number: int) -> None:
         event, written = Event(writer.name, number), writer.written[number]

@@ -3,7 +3,8 @@
 import pytest
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, SESSION_TERMS, Term
+from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, RELIABLE_TERMS, SESSION_TERMS, Term
+from quillcast.core.ranges import Range
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.publishing.places import TERMS_MAX
@@ -14,10 +15,16 @@ from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, RecordingH
 class Listener:
     def __init__(self) -> None:
         self.discarded: list[Block] = []
+        self.unkept: list[Range] = []
 
     def progressed(self) -> None: ...
     def dropped(self, block: Block) -> None:
         self.discarded.append(block)
+
+    def stops_keeping(self) -> None: ...
+
+    def was_best_effort(self, first: int, last: int) -> None:
+        self.unkept.append((first, last))
 
     def failed(self, error: Exception) -> None: ...
 
@@ -415,6 +422,73 @@ def test_what_was_not_stable_when_a_topic_turns_out_to_be_best_effort_never_coun
     publisher.root_is(BOB, SECOND)
     publisher.receipt(SECOND, 1, 1)
     assert not publisher.is_stable(0), "its root waits for nobody"
+
+
+IN_SESSION = {1: Term(SESSION_TERMS, BOB.node_id), 2: Term(2 * SESSION_TERMS + RELIABLE_TERMS, BOB.node_id)}
+SETTINGS = {1: Settings(delivery="best_effort"), 2: Settings()}
+
+
+def begin_session(publisher: Publisher, session: int) -> None:
+    """The topic's root says that the session has begun; that of an odd number is best-effort."""
+    publisher.adapt(Descriptor("weather", SETTINGS[session], version=session + 1, session=session))
+    publisher.begin_session()
+    publisher.root_is(BOB, IN_SESSION[session])
+    publisher.check()
+
+
+def test_what_was_published_in_a_best_effort_session_never_counts_as_stable_though_its_root_says_so() -> None:
+    publisher, _, _ = a_publisher()
+    listener = publisher.listener
+    assert isinstance(listener, Listener)
+    publisher.root_is(BOB, FIRST)
+    publisher.offer([b"stable"])
+    publisher.receipt(FIRST, 1, 1)
+    begin_session(publisher, 1)
+    publisher.offer([b"best", b"effort"])
+    publisher.receipt(IN_SESSION[1], 3, 3)
+    assert (publisher.admitted, publisher.stable, listener.unkept) == (3, 1, []), "its root waits for nobody"
+    begin_session(publisher, 2)
+    assert listener.unkept == [(1, 3)]
+    publisher.offer([b"stable again"])
+    publisher.receipt(IN_SESSION[2], 4, 4)
+    assert [publisher.is_stable(sequence) for sequence in range(4)] == [True, False, False, True]
+    assert (publisher.unsettled, publisher.retained_bytes) == (0, 0)
+
+
+def test_the_word_of_a_best_effort_sessions_root_says_nothing_of_a_later_sessions_events() -> None:
+    """It came to be known of the later session before its root did."""
+    publisher, _, _ = a_publisher()
+    publisher.root_is(BOB, IN_SESSION[1])
+    publisher.offer([b"reliable"])
+    publisher.receipt(IN_SESSION[1], 1, 1)
+    assert (publisher.admitted, publisher.stable) == (1, 0)
+
+
+def test_what_a_best_effort_session_may_have_admitted_never_counts_as_stable_and_is_sent_again() -> None:
+    publisher, carried, _ = a_publisher()
+    listener = publisher.listener
+    assert isinstance(listener, Listener)
+    publisher.root_is(BOB, FIRST)
+    publisher.offer([b"reliable"])
+    begin_session(publisher, 1)
+    publisher.offer([b"best effort"])
+    carried.clear()
+    begin_session(publisher, 2)
+    assert sequences(carried) == [(0, 1), (1, 2)]
+    publisher.receipt(IN_SESSION[2], 2, 2)
+    assert ([block.first for block in listener.discarded], listener.unkept) == ([0], [(1, 2)])
+    assert [publisher.is_stable(sequence) for sequence in range(2)] == [False, False]
+    publisher.check()
+
+
+def test_what_a_best_effort_session_had_no_root_for_becomes_stable_in_the_next() -> None:
+    publisher, _, _ = a_publisher()
+    begin_session(publisher, 1)
+    publisher.root_lost()
+    publisher.offer([b"waits"])
+    begin_session(publisher, 2)
+    publisher.receipt(IN_SESSION[2], 1, 1)
+    assert publisher.is_stable(0)
 
 
 def test_what_was_admitted_when_a_topic_turns_out_to_be_best_effort_is_not_sent_again() -> None:

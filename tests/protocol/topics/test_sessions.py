@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import ENTRIES_MAX, AccessDenied, entry, noting_former
@@ -230,6 +231,57 @@ def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_o
     publisher.receipt(FIRST, 1, 1)
     assert not publisher.is_stable(0), "nobody looks for it"
     assert not publisher.begins(RELIABLE)
+
+
+class Program(Writer):
+    """What it was told of events that never count as stable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never_stable: set[int] = set()
+
+    def dropped(self, block: Block) -> None:
+        self.never_stable.update(range(block.first, block.last))
+
+    def was_best_effort(self, first: int, last: int) -> None:
+        self.never_stable.update(range(first, last))
+
+
+@pytest.mark.parametrize("admission", ["root", "source"])
+@pytest.mark.parametrize("at_root", [True, False], ids=["at the root", "elsewhere"])
+@pytest.mark.parametrize(
+    "sessions", [["best_effort", "reliable"], ["reliable", "best_effort", "reliable"],
+                 ["best_effort", "best_effort", "reliable"]], ids=" ".join,
+)  # fmt: skip
+def test_what_subscribers_missed_of_best_effort_sessions_never_counts_as_stable(
+    sessions: list[str], at_root: bool, admission: str
+) -> None:
+    village, readers = deep(6, Settings(delivery=sessions[0], admission=admission))
+    peer, program = village.root(NAME) if at_root else 14, Program()
+    publisher: Publisher = village.act(peer, lambda peer: peer.publisher(NAME, program))
+    village.run(1)
+    answers, missed = list[object](), set[int]()
+    for number, delivery in enumerate(sessions):
+        if number:
+            changed = {"order": "none"} if delivery == sessions[number - 1] else {"delivery": delivery}
+            changed = {"delivery": delivery, "order": "publisher"} if delivery == "reliable" else changed
+            village.act(13, lambda peer, changed=changed: peer.change(NAME, changed, answers.append))
+            village.run(5)
+        for event in range(5 * number, 5 * number + 5):
+            if delivery == "best_effort" and event % 2:
+                missed.add(event)
+            for reader in readers.values():
+                reader.room_bytes = 0 if event in missed else 1 << 20
+            village.publish(peer, publisher, b"%d" % event)
+            village.run(0.2)
+    village.run(DEEP.topics.lease_s)
+    assert [type(answer) for answer in answers] == [Descriptor] * (len(sessions) - 1)
+    assert all(missed.isdisjoint(map(int, reader.payloads)) for reader in readers.values())
+    best_effort = {event for event in range(publisher.next) if sessions[event // 5] == "best_effort"}
+    assert program.never_stable == best_effort
+    assert [event for event in range(publisher.next) if publisher.is_stable(event)] == [
+        event for event in range(publisher.next) if event not in best_effort
+    ]
 
 
 OWNER, FRIEND, STRANGER = (Credentials.new() for _ in range(3))

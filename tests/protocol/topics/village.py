@@ -60,6 +60,10 @@ class Writer:
 
     def dropped(self, block: Block) -> None: ...
 
+    def stops_keeping(self) -> None: ...
+
+    def was_best_effort(self, first: int, last: int) -> None: ...
+
     def failed(self, error: QuillcastError) -> None:
         self.error = error
 

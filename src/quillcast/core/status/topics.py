@@ -101,7 +101,7 @@ class TopicStatus(Topic, frozen=True):
     publishers: int
     """Publishers of this process."""
     never_stable: int
-    """Events that they discarded before these were stable (`retain_bytes`, `retain_s`)."""
+    """Events that they discarded before these were stable, or published in a best-effort session that is over."""
     events_per_s: float
     """Events that arrive per second, over the time since the last query but one second at least."""
     parent: PeerContact | None = None

@@ -269,7 +269,7 @@ class Progress(Message, frozen=True, tag=23):
 
 
 class Discarded(Message, frozen=True, tag=24):
-    """A publisher's unstable events were discarded at a limit. Those before are stable, or this was said of them."""
+    """A publisher's events never count as stable. Those before are stable, or this was said of them."""
 
     number: Number
     first: Number

@@ -67,7 +67,7 @@ class RemotePublisher:
         self.wish, self._changed = wish, changed
         self.inner: Publisher | None = None
         self.close_at: int | None = None  # it closes when the events before that have come
-        self.discarded = RangeSet()  # its events that were discarded before they were stable
+        self.discarded = RangeSet()  # its events that never count as stable, and its client does not know
         self._known = 0  # its events before this came when its client was connected before
         self.failure: QuillcastError | None = None
         self._told: Any = None  # the descriptor that the client knows
@@ -78,6 +78,13 @@ class RemotePublisher:
     def dropped(self, block: Block) -> None:
         stable = self.inner.stable if self.inner is not None else 0
         self.discarded.add(max(block.first, stable), block.last)
+        self._changed(self)
+
+    def stops_keeping(self) -> None:
+        self._changed(self)
+
+    def was_best_effort(self, first: int, last: int) -> None:
+        self.discarded.add(first, last)
         self._changed(self)
 
     def failed(self, error: QuillcastError) -> None:

@@ -45,9 +45,11 @@ class TopicWriter(Protocol):
     """Its events that were sealed."""
     last: int
     """One past the last of them, in the numbering of the batcher's publisher."""
+    unkept: int
+    """Of its events, the first that may have been published in the latest best-effort session."""
 
     def discarded(self, first: int, last: int) -> None:
-        """Its events [first, last) were discarded at a limit, and never count as stable."""
+        """Its events [first, last) never count as stable. Some may be told again."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
@@ -399,6 +401,14 @@ class Batcher:
                 if not heard.done():
                     heard.set_result(None)
 
+    def _tell_in_vain(self) -> None:
+        """Wake the calls that wait for events to be stable: each looks whether its own never will be."""
+        waiting = self._waiting["stable"]
+        for _, _, heard in waiting:
+            if not heard.done():
+                heard.set_result(None)
+        waiting.clear()
+
     # --- the peer's side (`protocol.topics.publishing.publisher.PublisherListener`)
 
     def dropped(self, block: Block) -> None:
@@ -406,11 +416,21 @@ class Batcher:
         for publisher, first, count_ in block.runs():
             if publisher in writers:
                 writers[publisher].discarded(first, first + count_)
-        waiting = self._waiting["stable"]
-        for _, _, heard in waiting:  # each looks whether that was its own
-            if not heard.done():
-                heard.set_result(None)
-        waiting.clear()
+        self._tell_in_vain()
+
+    def stops_keeping(self) -> None:
+        for writer in self._writers:
+            writer.unkept = writer.next
+        self._tell_in_vain()
+
+    def was_best_effort(self, first: int, last: int) -> None:
+        kept: dict[bytes, int] = {}
+        for block in self.inner.retained if self._writers else ():
+            for publisher, start, _ in block.runs() if block.first >= last else ():
+                kept.setdefault(publisher, start)
+        for writer in self._writers:
+            writer.discarded(writer.unkept, kept.get(writer.id, writer.next))
+        self._tell_in_vain()
 
     def progressed(self) -> None:
         if not self._opened:

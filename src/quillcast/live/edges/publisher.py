@@ -12,7 +12,7 @@ from typing import Any
 
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
-from quillcast.core.ranges import RangeSet
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.live import arguments
 from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
 from quillcast.live.edges.peer import Causes, node_ids, silent
@@ -33,9 +33,13 @@ class Publisher:
         self._batcher, self._running = batcher, running
         self.plain, self.room = not timed, 0
         self.payloads = NO_PAYLOADS
-        self.next = self.last = 0
+        self.next = self.last = self.unkept = 0
         self.dropped = 0
-        """Events that were discarded at `retain_bytes` or `retain_s` before they were stable: they never count so."""
+        """Events that never count as stable.
+
+        They were discarded at `retain_bytes` or `retain_s` before they were, or were not when a best-effort session
+        began, or were published in one that is over.
+        """
         self._dropped = RangeSet()
         self._dropped_before = 0  # of those, how many it published before it went over to another batcher
         self._before: tuple[Batcher, int] | None = None  # where it published before, and how far, if that is not safe
@@ -164,8 +168,8 @@ class Publisher:
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S, *, waited_s: float = 0.0) -> None:
         """Wait until everything published so far is acknowledged; arguments and errors as for `publish`.
 
-        With "stable", this fails once any event was discarded. `waited_s` is how much of `timeout_s` has passed
-        already, for example to join the network.
+        With "stable", this fails once any event was discarded, or published in a best-effort session. `waited_s` is how
+        much of `timeout_s` has passed already, for example to join the network.
         """
         self._check_wait(wait)
         timeout_s, waited_s = arguments.seconds("timeout_s", timeout_s), arguments.seconds("waited_s", waited_s)
@@ -180,18 +184,22 @@ class Publisher:
         batcher = self._batcher
         if self.failure is not None and self.failure is not batcher.failure:
             raise self.failure  # some of it was never sealed
-        last = self.last
+        last, inner = self.last, batcher.inner
+
+        def is_never() -> bool:
+            return in_vain() or (inner.stable < last and not inner.reliable)
+
         try:
             async with asyncio.timeout(left_s - _WALK_S):
-                await self._reached(batcher, wait, last, in_vain)
+                await self._reached(batcher, wait, last, is_never)
         except TimeoutError:
-            with batcher.find_causes(batcher.inner, last) as causes:
+            with batcher.find_causes(inner, last) as causes:
                 try:
                     async with asyncio.timeout(_WALK_S):
-                        await self._reached(batcher, wait, last, in_vain)
+                        await self._reached(batcher, wait, last, is_never)
                 except TimeoutError as problem:
                     raise self._unacknowledged(batcher, last, timeout_s, causes) from problem
-        if wait == "stable" and in_vain():
+        if wait == "stable" and is_never():
             raise self._never_stable()
 
     async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
@@ -224,7 +232,8 @@ class Publisher:
             return 0
         kept = inner.retained
         settled = kept[0].first if kept else inner.next  # all before that is stable or was dropped
-        return self._events_before(max(settled, inner.stable), kept) - (self.dropped - self._dropped_before)
+        last = self._events_before(max(settled, inner.stable), kept)
+        return last - (self.dropped - self._dropped_before - _count(self._dropped.within(last, self.next)))
 
     @property
     def partitioned(self) -> bool:
@@ -256,7 +265,7 @@ class Publisher:
         self.failure, self.plain, self.room = error, False, 0
 
     def discarded(self, first: int, last: int) -> None:
-        self.dropped += last - first
+        self.dropped += _count(self._dropped.missing(first, last))
         self._dropped.add(first, last)
         if len(self._dropped) > DROPPED_RANGES_MAX:
             self._dropped.join_closest()
@@ -266,7 +275,7 @@ class Publisher:
             self._before = self._batcher, self.last
         self._batcher = batcher
         self.payloads, self.room = NO_PAYLOADS, 0
-        self.next = self.last = 0
+        self.next = self.last = self.unkept = 0
         self._dropped, self._dropped_before = RangeSet(), self.dropped
         self.id = batcher.enter(self)
         if batcher.failure is not None:
@@ -351,13 +360,22 @@ class Publisher:
         )  # fmt: skip
 
     def _never_stable(self) -> NotStable:
+        if not self.reliable:
+            return NotStable(
+                f"topic {self.topic!r} is best_effort now: what was not stable before never counts as stable", "dropped"
+            )
         config = self._batcher.inner.config
         return NotStable(
-            f"{self.dropped} of the events published to {self.topic!r} were discarded before every subscriber held "
-            f"them, and never count as stable: the publisher keeps at most {config.retain_bytes} bytes "
-            f"(retain_bytes), for {config.retain_s:g} s (retain_s). Publish again what matters, raise these bounds, or "
-            f"have publishers wait for slow subscribers: quillcast topic set {self.topic} --slow wait", "dropped"
+            f"{self.dropped} of the events published to {self.topic!r} never count as stable: they were discarded "
+            f"before every subscriber held them, or published while the topic was best_effort. The publisher keeps at "
+            f"most {config.retain_bytes} bytes (retain_bytes), for {config.retain_s:g} s (retain_s). Publish again "
+            "what matters, raise these bounds, or have publishers wait for slow subscribers: quillcast topic set "
+            f"{self.topic} --slow wait", "dropped"
         )  # fmt: skip
+
+
+def _count(ranges: Iterable[Range]) -> int:
+    return sum(last - first for first, last in ranges)
 
 
 def _events(count: int) -> str:

@@ -4,7 +4,8 @@ Two marks say where a publisher stands that are easily taken for one. Its *floor
 `stable` is the root's word: every live lease acknowledged what lies below. They differ where a bound made the publisher
 discard events that were not stable. A root takes the floor for where to begin, and never for what is stable; each root
 speaks of what its own term admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`), and
-that never counts as stable, whatever a root says of later events.
+that never counts as stable, whatever a root says of later events. Nor does what it published in a best-effort session:
+there no lease holds stability back, so the root's word of it says nothing, and nothing was kept to be sent again.
 """
 
 from collections import deque
@@ -36,6 +37,14 @@ class PublisherListener(Protocol):
         """A bound made the publisher discard a block that was not stable: its events never count as stable."""
         ...
 
+    def stops_keeping(self) -> None:
+        """A best-effort session has begun: what is published from now on is not kept."""
+        ...
+
+    def was_best_effort(self, first: int, last: int) -> None:
+        """These events were published in a best-effort session, which is over: they never count as stable."""
+        ...
+
     def failed(self, error: QuillcastError) -> None:
         """The topic does not take this publisher's events."""
         ...
@@ -47,6 +56,10 @@ class _NoListener:
     def progressed(self) -> None: ...
 
     def dropped(self, block: Block) -> None: ...
+
+    def stops_keeping(self) -> None: ...
+
+    def was_best_effort(self, first: int, last: int) -> None: ...
 
     def failed(self, error: QuillcastError) -> None: ...
 
@@ -102,7 +115,7 @@ class Publisher:
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
         self.again: RangeSet | None = None  # what the root lacks of what was sent; never empty
-        self.dropped = RangeSet()  # sequences that were discarded at a limit before they were stable
+        self.dropped = RangeSet()  # sequences that were discarded before they were stable, or published best effort
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0
         self.waiting: deque[Block] = deque()  # sealed and not admitted yet
@@ -113,7 +126,7 @@ class Publisher:
         self.trickling = False  # something was sent nevertheless, and the root has not answered yet
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
         self.spoke_at: float | None = None  # when the root of `term` said something last
-        self.sealed_at: deque[tuple[int, float]] = deque()
+        self.sealed_at: deque[float] = deque()  # when each of the retained blocks was
         self.places = Places()
         self._dropped_at: dict[Term, int] = {}  # what `trim` has yet to return
         self.full_since: float | None = None
@@ -214,16 +227,30 @@ class Publisher:
     def _keep(self, *, reliable: bool) -> None:
         """Keep events until they are stable, or nothing from now on. Then those that are not stable never become so.
 
-        Those are kept until the next root has admitted them, and what is published meanwhile as long.
+        Those are kept until the next root has admitted them, and what is published meanwhile as long. If events are
+        kept again before that, a best-effort session may have admitted them, and they are sent again nevertheless.
         """
         was_reliable, self.reliable = self.reliable, reliable
         if self.reliable == was_reliable:
             return
-        kept_from = self.retained[0].first if self.reliable and self.retained else self.next
-        self.dropped.add(min(self.stable, kept_from), kept_from)
-        self.hands_over = bool(self.retained) and not self.reliable
-        for block in () if self.reliable else self.retained:
+        if reliable:
+            kept_from = self.retained[0].first if self.retained and not self.hands_over else self.next
+            for first, last in self.dropped.missing(self.stable, kept_from):
+                self._note_dropped(first, last)
+                self.listener.was_best_effort(first, last)
+            self.hands_over = False
+            return
+        self._note_dropped(self.stable, self.next)
+        self.hands_over = bool(self.retained)
+        for block in self.retained:
             self.listener.dropped(block)
+        self.listener.stops_keeping()
+
+    def _note_dropped(self, first: int, last: int) -> None:
+        """These events are not stable, and never count as such."""
+        self.dropped.add(first, last)
+        if len(self.dropped) > DROPPED_RANGES_MAX:
+            self.dropped.join_closest()
 
     def offer(
         self,
@@ -268,7 +295,7 @@ class Publisher:
         self.retained_bytes += block.size
         self.waiting.append(block)
         self.waiting_bytes += block.size
-        self.sealed_at.append((block.last, now))
+        self.sealed_at.append(now)
         self.host.trace(Published(self.topic, self.id, block.first, block.count, block.size))
         self.push()
         return self.next
@@ -379,7 +406,7 @@ class Publisher:
         self._admit(admitted)
         if index and self.retained:
             self.places.note(term, admitted, index)
-        if stable > self.stable:
+        if stable > self.stable and self.reliable and not term.best_effort:
             self.stable = stable
             self._let_go(stable)
         if self.hands_over:
@@ -444,8 +471,8 @@ class Publisher:
 
     @property
     def is_due(self) -> bool:
-        """Is anything kept or counted that time may change?"""
-        return self.closed or bool(self.retained or self.waiting_bytes or self.sealed_at)
+        """Is anything kept that time may change, or has `trim` anything to return?"""
+        return self.closed or bool(self.retained or self.waiting_bytes or self._dropped_at)
 
     def overdue(self, now: float) -> bool:
         """Has the root been silent for too long about events it was sent, or is to be sent when it has room?"""
@@ -466,8 +493,6 @@ class Publisher:
         best-effort session began.
         """
         dropped, self._dropped_at = self._dropped_at, {}
-        while self.sealed_at and self.sealed_at[0][0] <= self.stable:
-            self.sealed_at.popleft()
         full = self.retained_bytes >= self.config.retain_bytes
         self.full_since = (self.full_since or now) if full else None
         if self.descriptor.settings.slow == "wait":
@@ -475,7 +500,7 @@ class Publisher:
         cut = self.full_since is not None and now - self.full_since >= self.config.patience_s
         goal = self.config.retain_bytes // 2 if cut else self.retained_bytes
         while self.retained and self.retained[0].last <= self.admitted:
-            old = bool(self.sealed_at) and now - self.sealed_at[0][1] > self.config.retain_s
+            old = now - self.sealed_at[0] > self.config.retain_s
             if self.retained_bytes <= goal and not old:
                 break
             if place := self.places.find(self.retained[0].last):
@@ -489,12 +514,8 @@ class Publisher:
         """A bound is reached: discard the oldest block, which is not stable."""
         block = self.retained[0]
         self.host.trace(Dropped(self.topic, block.count, "retained_too_long"))
-        self.dropped.add(max(block.first, self.stable), block.last)
-        if len(self.dropped) > DROPPED_RANGES_MAX:
-            self.dropped.join_closest()
+        self._note_dropped(max(block.first, self.stable), block.last)
         self._let_go(block.last)
-        while self.sealed_at and self.sealed_at[0][0] <= block.last:
-            self.sealed_at.popleft()
         self.listener.dropped(block)
 
     def _admit(self, admitted: int) -> None:
@@ -505,9 +526,10 @@ class Publisher:
             self.waiting_bytes -= self.waiting.popleft().size
 
     def _let_go(self, below: int) -> None:
-        retained, freed_bytes = self.retained, 0
+        retained, sealed_at, freed_bytes = self.retained, self.sealed_at, 0
         while retained and retained[0].last <= below:
             freed_bytes += retained.popleft().size
+            sealed_at.popleft()
         self.retained_bytes -= freed_bytes
         self.places.let_go(below)
         kept_from = retained[0].first if retained else self.next
@@ -524,6 +546,7 @@ class Publisher:
         assert not self.reliable or self.dropped.covers(self.stable, kept_from), (self.stable, self.dropped, kept_from)
         assert len(self.dropped) <= DROPPED_RANGES_MAX
         assert self.again is None or kept_from <= self.again.start < self.again.end <= self.sent
+        assert len(self.sealed_at) == len(self.retained)
         assert self.retained_bytes == sum(block.size for block in self.retained)
         assert self.waiting_bytes == sum(block.size for block in self.waiting)
         assert all(block.last > self.admitted for block in self.waiting)
