@@ -1124,6 +1124,15 @@ MUTANTS = (
         "test_what_a_best_effort_session_may_have_admitted_never_counts_as_stable_and_is_sent_again",
     ),
     Mutant(
+        "earlier-answers-end-a-pause",
+        "A paused root goes by what its replicas answer to a question that it asked since.",
+        "protocol/topics/root/replication.py",
+        "        return number >= self.number if self.note is None else",
+        "        return True if self.note is None else",
+        "protocol/topics/test_terms.py::"
+        "test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_after_the_first",
+    ),
+    Mutant(
         "root-term-taken-for-a-stream",
         "A root's term that a neighbour names as a source's stream begins none.",
         "protocol/topics/state/source_streams.py",

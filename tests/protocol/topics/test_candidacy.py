@@ -120,7 +120,7 @@ def test_a_candidate_asks_the_replicas_has_its_term_recorded_and_then_accepts_ch
     assert [what for _, what in steps] == [StateQuery] * 5 + [RecordState] * 4 + [Accepted]
     answers = [message for _, to, message in sent.of(StateAnswer, Recorded) if to == root]
     term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation).noting(owned=False)
-    assert answers[:5] == [StateAnswer([TopicEntry(TOPIC, None, NO_TERM)])] * 5
+    assert answers[:5] == [StateAnswer([TopicEntry(TOPIC, None, NO_TERM)], number=1)] * 5
     assert [message.topics[0][:2] for message in answers[5:]] == [(TOPIC, term)] * 4
     assert terms(village) == ["created"]
 
@@ -387,11 +387,12 @@ def test_nobody_doubts_that_a_topic_is_new_because_another_lost_peers_that_answe
     teller, lost = others[0], others[2:5]
     rounds: list[Round] = []
     peer.topics.replication.ask(TOPIC, rounds.append)
+    number = peer.topics.replication.number
     doubtful = TopicEntry(TOPIC, None, NO_TERM, doubtful_s=9.0, lost=tuple(each.node_id for each in lost))
-    peer.message(teller, StateAnswer([doubtful]))
+    peer.message(teller, StateAnswer([doubtful], number=number))
     for each in others[1:]:
         joining = each in lost[answers:]
-        peer.message(each, StateAnswer([TopicEntry(TOPIC, None, NO_TERM)], joining=joining))
+        peer.message(each, StateAnswer([TopicEntry(TOPIC, None, NO_TERM)], joining, number))
     assert (peer.topics.replication.doubtful_until(rounds[0]) > 0.0) == (answers == 0)
 
 

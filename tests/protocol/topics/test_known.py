@@ -133,7 +133,7 @@ def test_those_who_know_a_closer_peer_are_told_of_a_roots_first_term_to_tell_tha
     world.overlay.leaf_set.add(BOB)
     assert world.candidacies.replication is world.replication
     world.candidacies.begin(tree, "took_over")
-    world.dispatch.message(BOB, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, FIRST, has_closer=True)]))
+    world.dispatch.message(BOB, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, FIRST, has_closer=True)], number=1))
     term = world.known.terms[tree.topic]
     assert world.host.sent == [(BOB, RecordState([(DESCRIPTOR, term)]))]
 

@@ -14,7 +14,7 @@ from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.root_messages import TransferLeadership
+from quillcast.protocol.topics.root_messages import StateAnswer, TopicEntry, TransferLeadership
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
 from quillcast.protocol.topics.state.retention import acknowledged_position
@@ -845,6 +845,39 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
     assert publisher.stable == (1 if reaches_all else 0)
     village.run(32)
     assert publisher.stable == 1
+
+
+def test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_after_the_first() -> None:
+    village = Village(4)
+    root, child = by_distance(village)[:2]
+    village.subscribe(child, NAME, Reader())
+    village.run(3)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    for _ in range(2):
+        village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
+        village.run(0.015)
+    assert tree.root.paused_until > 0, "the first answers have come"
+    assert tree.doubted
+    village.run(0.01)
+    assert tree.root.paused_until == 0
+    assert not tree.doubted
+
+
+def test_a_pause_does_not_end_by_what_replicas_say_unasked() -> None:
+    village = Village(4)
+    root, child = by_distance(village)[:2]
+    village.subscribe(child, NAME, Reader())
+    village.run(3)
+    peer, tree = village.peers[root], village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    peer.topics.root_terms.hold(tree, peer.host.now())
+    for machine in village.world.machines:
+        if machine.number != root:
+            peer.message(machine.contact, StateAnswer([TopicEntry(TOPIC, described(NAME), tree.term)]))
+    assert tree.root.paused_until > 0
 
 
 def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:

@@ -203,6 +203,8 @@ class StateQuery(Message, frozen=True, tag=62):
     """The sender may be the root of these topics soon. Answer `StateAnswer`."""
 
     topics: Annotated[list[WireId], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
+    number: Number = 0
+    """0: the answer is news to the sender, and nothing waits for it."""
 
 
 class StateAnswer(Message, frozen=True, tag=63):
@@ -211,6 +213,8 @@ class StateAnswer(Message, frozen=True, tag=63):
     entries: Annotated[list[TopicEntry], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
     joining: bool = False
     """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
+    number: Number = 0
+    """That of the question."""
 
 
 class Recorded(Message, frozen=True, tag=64):

@@ -48,10 +48,13 @@ class RivalDue(Timer, frozen=True):
 
 
 class Round:
-    """A question to the peers that keep a topic's state, or something for them to note."""
+    """A question to the peers that keep a topic's state, or something for them to note.
 
-    def __init__(self, topic: bytes, note: tuple[Descriptor, Term] | None, began_at: float) -> None:
-        self.topic, self.note, self.began_at = topic, note, began_at
+    Answers to questions of a lower number were given before it began, whenever they are read.
+    """
+
+    def __init__(self, topic: bytes, note: tuple[Descriptor, Term] | None, began_at: float, number: int) -> None:
+        self.topic, self.note, self.began_at, self.number = topic, note, began_at, number
         self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
@@ -66,6 +69,10 @@ class Round:
         descriptor, term = self.note
         return 1 + sum(entry.term == term and entry.descriptor == descriptor for entry in self.answers.values())
 
+    def is_answered(self, entry: TopicEntry, number: int) -> bool:
+        """Is this an answer to it, given to a question of this number? Better knowledge answers what is to be noted."""
+        return number >= self.number if self.note is None else _better(entry, *self.note)
+
 
 class Replication:
     """What this peer keeps for other roots, and what others keep for it."""
@@ -77,6 +84,7 @@ class Replication:
         self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
         self.known, self.trees, self.terms, self.comparing = known, trees, terms, comparing
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
+        self.number = 0  # of the latest question
         self._new: list[Round] = []
         self._again_set = False
         self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: peers that may know better
@@ -102,9 +110,12 @@ class Replication:
         in_doubt = self.doubtful_until(round_) > self.host.now()
         return self.replica_set.informants(round_.topic, round_.joining, in_doubt=in_doubt)
 
-    def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
-        """Ask the replicas what they know of a topic; `then` gets their answers."""
-        self._begin(topic, None, then)
+    def ask(self, topic: bytes, then: Callable[[Round], None], *, anew: bool = False) -> None:
+        """Ask the replicas what they know of a topic; `then` gets their answers.
+
+        `anew`: what they knew when they were asked before says nothing.
+        """
+        self._begin(topic, None, then, anew=anew)
 
     def note(
         self, descriptor: Descriptor, term: Term, then: Callable[[Round], None], between: Iterable[Contact] = ()
@@ -123,12 +134,15 @@ class Replication:
         asked = {contact: round_ for round_ in rounds for contact in self._others(round_)}
         return [contact for contact, round_ in asked.items() if contact.node_id not in round_.answers]
 
-    def _begin(self, topic: bytes, note: tuple[Descriptor, Term] | None, then: Callable[[Round], None]) -> None:
+    def _begin(
+        self, topic: bytes, note: tuple[Descriptor, Term] | None, then: Callable[[Round], None], *, anew: bool = False
+    ) -> None:
         key = (topic, note is not None)
         round_ = self._rounds.get(key)
-        if round_ is None or round_.note != note:
+        if round_ is None or round_.note != note or anew:
             waiting = round_.then if round_ is not None else []
-            round_ = self._rounds[key] = Round(topic, note, self.host.now())
+            self.number += 1
+            round_ = self._rounds[key] = Round(topic, note, self.host.now(), self.number)
             round_.then += waiting
             if not self._new:
                 self.host.set_timer(RoundsDue(again=False), 0.0)
@@ -207,7 +221,7 @@ class Replication:
                 self.host, contact, [round_.note for round_ in its if round_.note is not None], self.known.rivals
             )
             for topics in pages([round_.topic for round_ in its if round_.note is None]):
-                self.host.send(contact, StateQuery(topics))
+                self.host.send(contact, StateQuery(topics, self.number))
 
     def leaf_set_changed(self) -> None:
         """Others may keep a topic's state now."""
@@ -244,7 +258,7 @@ class Replication:
     def _asked(self, sender: Contact, message: StateQuery) -> None:
         """A peer that may be root soon asks."""
         entries = [self._known_to(sender, interned(topic)) for topic in message.topics]
-        self.host.send(sender, StateAnswer(entries, joining=not self.overlay.active))
+        self.host.send(sender, StateAnswer(entries, not self.overlay.active, message.number))
 
     def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
         """What this peer knows of a topic; if nothing, for how long others may have known it who are lost."""
@@ -314,7 +328,7 @@ class Replication:
                 self._heard_of(sender, entry.topic, entry.term)
             for noting in (False, True):
                 round_ = self._rounds.get((entry.topic, noting))
-                if round_ is not None and (round_.note is None or _better(entry, *round_.note)):
+                if round_ is not None and round_.is_answered(entry, message.number):
                     round_.answers[sender.node_id] = entry
                     if message.joining:
                         round_.joining[sender.node_id] = None

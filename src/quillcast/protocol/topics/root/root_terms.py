@@ -112,7 +112,7 @@ class RootTerms:
         if root is not None:
             self.host.trace(Mark("root_paused"))
             root.pause(now + self.config.lease_s)
-            self.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
+            self.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_), anew=True)
 
     def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
         """The replicas' answers: a later term, or, if all of them agree, that there is none.
