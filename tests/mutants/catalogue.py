@@ -308,6 +308,14 @@ MUTANTS = (
         "protocol/forwarding/test_edge.py",
     ),
     Mutant(
+        "hole-ascribed-to-another-source",
+        "What is missing of a source's own events was never among those that another source numbered.",
+        "protocol/forwarding/doubts.py",
+        "_may_share_source(each, here) and _may_share_source(each, after)]\n",
+        "_may_share_source(each, here)]\n",
+        "protocol/forwarding/test_edge.py",
+    ),
+    Mutant(
         "held-counts-as-acknowledged",
         "Events that wait behind a hole were not delivered, and are not acknowledged.",
         "protocol/forwarding/edge.py",

@@ -41,3 +41,4 @@ def test_one_source_never_brings_what_another_one_numbered() -> None:
     doubts.note(STREAM, 0, 2, 0)
     assert doubts.may_be(PAUL, BESIDE, 0, 3) == []
     assert not doubts.account_for(PAUL, (0, 1), Position(BESIDE, 0))
+    assert not doubts.account_for(PAUL, (0, 1), Position(LATER[1], 0)), "of no session"

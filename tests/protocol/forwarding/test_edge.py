@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import RELIABLE_STREAMS, SESSION_TERMS, Term
+from quillcast.core.envelope import RELIABLE_STREAMS, RELIABLE_TERMS, SESSION_TERMS, Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.channels import Channel
@@ -1068,6 +1068,28 @@ def test_a_hole_within_a_term_is_ascribed_to_lost_positions_between_its_ends_onl
     host.time = 31.0
     edge.give_up_holes(1.0, NOTHING)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 3, "unavailable"), (1, 2, "void")]
+
+
+@pytest.mark.parametrize(
+    ("came", "void"), [(STREAM, [(1, 4, "void")]), (FIRST, [])], ids=["its own stream", "no stream"]
+)
+def test_no_hole_is_ascribed_to_lost_positions_of_another_sources_stream(
+    came: Term, void: list[tuple[int, int, str]]
+) -> None:
+    """A later session's root admits the publisher's events again, without those that are lost."""
+    beside, later = Term(RELIABLE_STREAMS, b"t" * 16), Term(SESSION_TERMS + RELIABLE_TERMS + 1, FIRST.node)
+    edge, notes, host = an_edge()
+    edge.readmits = Readmits.STREAMS_TOO
+    for term in (STREAM, beside, later):
+        edge.begin(term, 0)
+    edge.take(down(came, 0, block(PAUL, 0)))
+    edge.skip(beside, [(0, 3)], "unavailable")
+    edge.take(down(later, 0, block(PAUL, 4)))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    edge.tell_losses()
+    assert notes.got == [b"0", b"4"]
+    assert sorted((first, last, why) for _, first, last, why in notes.lost_) == [(0, 3, "unavailable"), *void]
 
 
 def test_an_event_that_another_term_recovers_accounts_for_one_too() -> None:

@@ -9,7 +9,7 @@ peers differ.
 
 from collections.abc import Callable, Collection, Iterable
 
-from quillcast.core.envelope import Position, Term
+from quillcast.core.envelope import NO_TERM, Position, Term
 from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import Range, RangeSet
 
@@ -124,15 +124,17 @@ class Doubts:
         doubt.open = max(0, doubt.open - events)
         return True
 
-    def account_for(self, publisher: bytes, missing: Range, before: Position) -> bool:
+    def account_for(self, publisher: bytes, missing: Range, before: Position, after: Term = NO_TERM) -> bool:
         """Were missing events of a publisher, before one at a position, reported by their positions?
 
-        Each position accounts for one event. The events were in that term or in an earlier one.
+        Each position accounts for one event. The events were in that term or in an earlier one, and in no stream of
+        another source than this event or the one `after` which they are missing.
         """
         first, last = missing
         events, found = last - first, list[tuple[Doubt, int]]()
         here = before.term
-        terms = [each for each in self.terms if each == here or (each.precedes(here) and _may_bring(here, each))]
+        terms = [each for each in self.terms if each == here or each.precedes(here)]
+        terms = [each for each in terms if _may_share_source(each, here) and _may_share_source(each, after)]
         for term in sorted(terms, key=lambda each: (each.session, each), reverse=True):
             doubt, end = self.terms[term], before.index if term == before.term else NUMBER_MAX
             found.append((doubt, min(events, doubt.open, doubt.places(publisher, first, end))))
@@ -168,3 +170,8 @@ def _size(ranges: Iterable[Range]) -> int:
 def _may_bring(term: Term, doubted: Term) -> bool:
     """May a term bring events that stood in another? Not one source's what another numbered in the same session."""
     return not (term.of_source and doubted.of_source) or term.session != doubted.session
+
+
+def _may_share_source(term: Term, other: Term) -> bool:
+    """May one publisher's events stand in both? A source numbers those of its own process only."""
+    return not (term.of_source and other.of_source) or term.node == other.node

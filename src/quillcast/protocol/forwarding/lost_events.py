@@ -206,9 +206,10 @@ class LostEvents(OwedTerms):
 
     def _was_told(self, publisher: bytes, missing: Range, before: Position) -> bool:
         """Were missing events of a publisher, before one at a position, reported by their positions?"""
-        if self.doubts is None or self.publishers[publisher].awaited.within(*missing):
+        cursor = self.publishers[publisher]
+        if self.doubts is None or cursor.awaited.within(*missing):
             return False
-        return self.doubts.account_for(publisher, missing, before)
+        return self.doubts.account_for(publisher, missing, before, cursor.term or NO_TERM)
 
     def date(self, term: Term, start: int = 0) -> None:
         """What came of a stream after this began stands from an index on: report what was missed of that at first."""
