@@ -308,6 +308,14 @@ MUTANTS = (
         "protocol/forwarding/test_edge.py",
     ),
     Mutant(
+        "dropped-taken-for-new",
+        "What a publisher discards had its place since the receipt said so, and not since it is discarded.",
+        "protocol/topics/publishing/root_finder.py",
+        "        ends[term] = came if came.end > known.end else known\n",
+        "        ends[term] = Came(came.end, self.host.now()) if came.end > known.end else known\n",
+        "protocol/topics/test_root_finder.py",
+    ),
+    Mutant(
         "hole-ascribed-to-another-source",
         "What is missing of a source's own events was never among those that another source numbered.",
         "protocol/forwarding/doubts.py",

@@ -5,6 +5,7 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, RELIABLE_TERMS, SESSION_TERMS, Term
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.milestones import Came
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.publishing.places import TERMS_MAX
@@ -173,13 +174,14 @@ def test_up_to_where_what_is_discarded_stands_in_the_term_that_admitted_it_last(
         publisher.offer([b"x"])
         publisher.receipt(FIRST, publisher.next, 0, index=index)
         host.time += 1.0
-    assert publisher.trim(host.time) == {FIRST: 4}
+    began = host.time
+    assert publisher.trim(host.time) == {FIRST: Came(4, began - 3.0)}, "its root said so then"
     publisher.root_is(CAROL, SECOND)
     publisher.receipt(SECOND, 2, 0, index=1)
     host.time += 1.0
-    assert publisher.trim(host.time) == {SECOND: 1}
+    assert publisher.trim(host.time) == {SECOND: Came(1, began)}
     host.time += 1.0
-    assert publisher.trim(host.time) == {FIRST: 9}
+    assert publisher.trim(host.time) == {FIRST: Came(9, began - 1.0)}, "no matter when it was discarded"
     assert publisher.trim(host.time) == publisher.places.by_term == {}
     assert publisher.dropped.ranges() == [(0, 3)]
 
@@ -194,7 +196,7 @@ def test_so_also_for_what_is_discarded_because_a_best_effort_session_begins() ->
     publisher.offer([b"never admitted"])
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort"), version=1, session=1))
     publisher.begin_session()
-    assert publisher.trim(host.time) == {FIRST: 7}
+    assert publisher.trim(host.time) == {FIRST: Came(7, host.time)}
     assert publisher.trim(host.time) == {}
 
 

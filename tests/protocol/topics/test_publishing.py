@@ -9,6 +9,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import reserved
 from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.milestones import Came
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
@@ -236,13 +237,14 @@ def test_a_root_learns_how_far_a_term_went_whose_events_were_dropped_after_it_wa
     village.run(2)
     tree = village.tree(root, NAME)
     assert tree is not None
-    publishing.finder.note_dropped(TOPIC, NO_TERM._replace(counter=1), 5, now=NO_TERM if here else publisher.term)
+    term, came = NO_TERM._replace(counter=1), Came(5, village.peers[writer].host.now())
+    publishing.finder.note_dropped(TOPIC, term, came, now=NO_TERM if here else publisher.term)
     if here:
         village.act(root, lambda _: publishing.root_here(tree))
     else:
         village.publish(writer, publisher, b"event")
     village.run(2)
-    assert dict(tree.flow.past.ends()) == {NO_TERM._replace(counter=1): 5}
+    assert dict(tree.flow.past.ends()) == {term: 5}
     assert not publishing.finder.untold
 
 

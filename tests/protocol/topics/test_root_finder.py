@@ -1,6 +1,7 @@
 """Questions for roots, and the roots that a peer watches over: one input, and what was ordered or is kept then."""
 
 from quillcast.core.envelope import NO_TERM
+from quillcast.protocol.forwarding.milestones import Came
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.root_finder import TERMS_MAX
@@ -74,18 +75,18 @@ def test_the_next_root_is_told_how_far_the_latest_terms_were_stable(world: Parts
 
 def test_the_next_root_is_told_how_far_terms_had_gone_whose_events_were_dropped(world: Parts) -> None:
     finder = world.root_finder
-    finder.note_dropped(TOPIC, FIRST, 4, now=FIRST)
+    finder.note_dropped(TOPIC, FIRST, Came(4, world.host.now()), now=FIRST)
     assert finder.untold == {}, "that root lives and knows"
     finder.ask(TOPIC, [])
-    finder.note_dropped(TOPIC, FIRST, 6, now=FIRST)
+    finder.note_dropped(TOPIC, FIRST, Came(6, world.host.now() - 2.5), now=FIRST)
     assert list(finder.untold) == [TOPIC], "who answers may be another one"
     finder.answered(TOPIC)
     finder.ask(TOPIC, [])
-    assert [message.dropped for message in asked(world)] == [((FIRST, 4, 0),), ((FIRST, 6, 0),)]
+    assert [message.dropped for message in asked(world)] == [((FIRST, 4, 0),), ((FIRST, 6, 2500),)]
     finder.answered(TOPIC)
-    finder.note_dropped(TOPIC, FIRST, 6, now=SECOND)
+    finder.note_dropped(TOPIC, FIRST, Came(6, world.host.now()), now=SECOND)
     assert finder.untold == {}, "that is no news"
-    finder.note_dropped(TOPIC, FIRST, 7, now=SECOND)
+    finder.note_dropped(TOPIC, FIRST, Came(7, world.host.now()), now=SECOND)
     assert list(finder.untold) == [TOPIC]
     finder.end(TOPIC)
     assert (finder.untold, finder.dropped) == ({}, {})

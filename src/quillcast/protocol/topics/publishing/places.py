@@ -3,6 +3,7 @@
 from collections import deque
 
 from quillcast.core.envelope import Term
+from quillcast.protocol.forwarding.milestones import Came
 
 TERMS_MAX = 4  # terms that may have admitted what a publisher still keeps; a guess
 
@@ -11,25 +12,25 @@ class Places:
     """Up to which index of its term each event stands that a publisher keeps."""
 
     def __init__(self) -> None:
-        self.by_term: dict[Term, deque[tuple[int, int]]] = {}
-        """Per term, the latest last: one past a sequence, and the index of the term that such events stand below."""
+        self.by_term: dict[Term, deque[tuple[int, Came]]] = {}
+        """Per term, the latest last: one past a sequence, and how far the term had come when it admitted those."""
 
-    def note(self, term: Term, admitted: int, index: int) -> None:
-        """A root admitted the events before a sequence, and its term had gone up to this index then."""
+    def note(self, term: Term, admitted: int, came: Came) -> None:
+        """A root admitted the events before a sequence, and its term had come so far then."""
         known = self.by_term.get(term)
         if known is None:
             known = self.by_term[term] = deque()
             if len(self.by_term) > TERMS_MAX:
                 del self.by_term[next(iter(self.by_term))]
         if not known or admitted > known[-1][0]:
-            known.append((admitted, index))
+            known.append((admitted, came))
 
-    def find(self, last: int) -> tuple[Term, int] | None:
-        """The latest term that admitted the event before a sequence, and an index of it behind that event."""
+    def find(self, last: int) -> tuple[Term, Came] | None:
+        """The latest term that admitted the event before a sequence, and how far it had come by then."""
         for term, known in reversed(self.by_term.items()):
-            for admitted, index in known:
+            for admitted, came in known:
                 if admitted >= last:
-                    return term, index
+                    return term, came
         return None
 
     def let_go(self, below: int) -> None:

@@ -18,6 +18,7 @@ from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Dropped, Mark, Published, Record
+from quillcast.protocol.forwarding.milestones import Came
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -128,7 +129,7 @@ class Publisher:
         self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[float] = deque()  # when each of the retained blocks was
         self.places = Places()
-        self._dropped_at: dict[Term, int] = {}  # what `trim` has yet to return
+        self._dropped_at: dict[Term, Came] = {}  # what `trim` has yet to return
         self.full_since: float | None = None
 
     def continue_at(self, sequence: int) -> None:
@@ -405,7 +406,7 @@ class Publisher:
         stable = min(stable, self.next)
         self._admit(admitted)
         if index and self.retained:
-            self.places.note(term, admitted, index)
+            self.places.note(term, admitted, Came(index, self.host.now()))
         if stable > self.stable and self.reliable and not term.best_effort:
             self.stable = stable
             self._let_go(stable)
@@ -455,7 +456,7 @@ class Publisher:
         """Has it anything to publish, or may it have?"""
         return not self.closed or bool(self.retained)
 
-    def places_kept(self) -> dict[Term, int]:
+    def places_kept(self) -> dict[Term, Came]:
         """Up to which index of their terms the events stand that it keeps and that were admitted, as receipts said.
 
         Also what `trim` has yet to return.
@@ -486,7 +487,7 @@ class Publisher:
             self._go_back(self.retained[-1].first)
             self.push()
 
-    def trim(self, now: float) -> dict[Term, int]:
+    def trim(self, now: float) -> dict[Term, Came]:
         """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits.
 
         Returns up to which index of their terms what was dropped stands, as far as receipts said. Also what was when a

@@ -355,8 +355,8 @@ class Publishing:
         A closed publisher takes its place, as the last one of the topic may be all that knows.
         """
         topic = publisher.topic
-        for term, index in publisher.places_kept().items():
-            self.finder.note_dropped(topic, term, index, now=publisher.term)
+        for term, came in publisher.places_kept().items():
+            self.finder.note_dropped(topic, term, came, now=publisher.term)
             self.finder.note_untold(topic)  # the present root may follow the one that knew
         if not self.finder.is_last_to_know(topic):
             return
@@ -540,8 +540,8 @@ class Publishing:
     def _check_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})
         for publisher in list(publishers.values()):
-            for term, index in publisher.trim(now).items():
-                self.finder.note_dropped(topic, term, index, now=publisher.term)
+            for term, came in publisher.trim(now).items():
+                self.finder.note_dropped(topic, term, came, now=publisher.term)
             publisher.remind(now)
             self._drop_if_done(publisher)
         if topic not in self.publishers:

@@ -75,27 +75,27 @@ class RootFinder:
         """A root declared its term stable below an index. Later roots are told, as they may not know that."""
         settled = self.settled.setdefault(topic, {})
         if index > settled.get(term, NOTHING_CAME).end:  # most receipts say nothing new
-            self._note(settled, term, index)
+            self._note(settled, term, Came(index, self.host.now()))
 
-    def note_dropped(self, topic: bytes, term: Term, index: int, *, now: Term) -> None:
-        """A publisher dropped events that stand below an index of a term, and are not stable.
+    def note_dropped(self, topic: bytes, term: Term, came: Came, *, now: Term) -> None:
+        """A publisher dropped events that stand below the index to which a term had come, and are not stable.
 
         Later roots are told: if nobody alive knows that the term went so far, its subscribers hear of the loss. `now`
         is the present term. If it is a later one, or may be because a question for the root is under way, its root is
         told soon.
         """
         dropped = self.dropped.setdefault(topic, {})
-        if index > dropped.get(term, NOTHING_CAME).end and (term < now or topic in self.asked_at):
+        if came.end > dropped.get(term, NOTHING_CAME).end and (term < now or topic in self.asked_at):
             self.untold[topic] = None
-        self._note(dropped, term, index)
+        self._note(dropped, term, came)
 
     def note_untold(self, topic: bytes) -> None:
         """The topic's root may not know all that this peer does of what was dropped."""
         self.untold[topic] = None
 
-    def _note(self, ends: dict[Term, Came], term: Term, index: int) -> None:
+    def _note(self, ends: dict[Term, Came], term: Term, came: Came) -> None:
         known = ends.pop(term, NOTHING_CAME)
-        ends[term] = Came(index, self.host.now()) if index > known.end else known
+        ends[term] = came if came.end > known.end else known
         if len(ends) > TERMS_MAX:
             del ends[next(iter(ends))]
 
