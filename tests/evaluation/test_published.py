@@ -20,9 +20,9 @@ from quillcast.evaluation.routing.pastry import delay
 from quillcast.evaluation.routing.preparing import tables
 from quillcast.evaluation.topology import load
 from quillcast.evaluation.topology.generator import compose, transit_stub
+from tests.evaluation import naive_related
 from tests.evaluation.naive_related import squared
 
-EDGE = np.array([-1, 0], np.int32)  # the tree of a root and one child
 LOOKUPS = 200  # to random points of a CAN
 
 
@@ -193,9 +193,14 @@ def test_overcast_gets_at_least_70_percent_of_the_bandwidth_at_less_than_twice_t
     parent, _ = overcast._build(made, nodes, *overcast._domains(made, nodes), overcast.ROUNDS)
 
     def share(tree: Tree) -> float:
-        alone = [tree_of_members(np.array([nodes[0], node], np.int32), EDGE) for node in tree.nodes[1:]]
-        possible = [overcast.bandwidths(made, each)[1] for each in alone]
-        return float(np.mean(overcast.bandwidths(made, tree)[1:] / possible))
+        above = naive_related.parents_of(tree)
+        creator, *others = above
+        shares = [
+            naive_related.bandwidth(made, above, node)
+            / naive_related.bandwidth(made, {creator: None, node: creator}, node)
+            for node in others
+        ]
+        return float(np.mean(shares))
 
     tree = tree_of_members(nodes, parent)
     assert 0.7 <= share(tree) <= 1

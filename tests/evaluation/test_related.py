@@ -309,15 +309,6 @@ def test_overcast_s_nodes_keep_all_that_are_below_them() -> None:
     assert non_zero(naive.by_peer(tree, tree.state)) == below
 
 
-def test_the_bandwidth_of_a_tree_is_the_least_share_of_a_link_on_the_way() -> None:
-    made = deployment(150)
-    for policy in ("overcast", "k_ary(3)", "unicast"):
-        (tree,) = trees(policy, made, group(made, 60, 4))
-        parents = naive.parents_of(tree)
-        expected = [naive.bandwidth(made, parents, node) for node in parents]
-        assert overcast.bandwidths(made, tree) == pytest.approx(expected)
-
-
 # --- Narada (Chu et al. 2000), section 3
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from quillcast.core.host import reserved
+from quillcast.core.host import RESERVED_EIGHTHS
 from quillcast.core.messages import Contact
 from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
@@ -59,9 +59,9 @@ def test_a_link_without_credit_says_when_there_is_room_again() -> None:
         assert inputs.rooms == []
         link.credited(link.window)
         assert inputs.rooms == [BOB]
-        link.credit = reserved(link.window, waits=False)
+        link.credit = link.window * RESERVED_EIGHTHS[False] // 8
         for waits, heard in ((False, 2), (True, 3)):
-            link.credited(reserved(link.window, waits=waits) - link.credit)
+            link.credited(link.window * RESERVED_EIGHTHS[waits] // 8 - link.credit)
             assert len(inputs.rooms) == heard - 1, "some leave just that much to others"
             link.credited(1)
             assert len(inputs.rooms) == heard

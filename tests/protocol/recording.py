@@ -9,6 +9,7 @@ from quillcast.core.envelope import Envelope, Kind, Position, Term
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
+from quillcast.protocol.topics.publishing.publisher import Publisher
 
 ALICE = Contact(b"a" * 16, "127.0.0.1:1")
 BOB = Contact(b"b" * 16, "127.0.0.1:2")
@@ -111,3 +112,8 @@ def down(term: Term, index: int, *blocks: Block, kind: Kind = Kind.DOWN) -> Bund
 
 def up(floor: int, *blocks: Block) -> Bundle:
     return Bundle(Envelope(WEATHER, Kind.UP, first=floor), blocks)
+
+
+def is_stable(publisher: Publisher, sequence: int) -> bool:
+    """Did a root say that every live lease has acknowledged this event?"""
+    return sequence < publisher.stable and sequence not in publisher.dropped

@@ -319,7 +319,7 @@ def test_subscribers_of_a_reliable_topic_are_owed_what_a_filter_would_stop() -> 
     nested.subscribe(nested.members["north"][:1])
     controller = nested.village.peers[nested.members["north"][0]].scoping.controller
     assert controller is not None
-    why = controller.assignment(described(TOPIC).topic).why
+    why = controller.membership.assignment(described(TOPIC).topic).why
     assert f"the rule for topic {TOPIC} in the file of scope north has a filter, and the topic is reliable" in why
 
 
@@ -422,7 +422,9 @@ def test_no_more_subscribe_in_a_scope_than_its_file_says() -> None:
     assert len(kept.entries) == 2
     controller = nested.village.peers[third].scoping.controller
     assert controller is not None
-    assert "has 2 of at most 2 subscribers in scope north" in controller.assignment(described(TOPIC).topic).why
+    assert (
+        "has 2 of at most 2 subscribers in scope north" in controller.membership.assignment(described(TOPIC).topic).why
+    )
 
 
 def test_a_manager_believes_no_other_peer_that_speaks_for_a_member_scope() -> None:

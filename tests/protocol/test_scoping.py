@@ -355,7 +355,7 @@ def test_data_goes_on_without_the_manager_and_it_comes_back_as_the_same_one() ->
     controller = site.village.peers[newcomer].scoping.controller
     assert controller is not None
     assert late.start is None
-    assert "scope site is silent" in controller.assignment(described(site.name).topic).why
+    assert "scope site is silent" in controller.membership.assignment(described(site.name).topic).why
     site.village.world.start(site.manager)
     site.manage(ScopeManager.restored(site.saved, site.config))
     site.village.run(30)

@@ -4,7 +4,7 @@ from two_level import TwoLevel, first_of
 
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.protocol.scopes.conformance import check
-from quillcast.protocol.scopes.filters import Custom, compiled, tags_of
+from quillcast.protocol.scopes.filters import Custom, compiled
 from quillcast.protocol.scopes.policy import Group, WantedChannel
 
 
@@ -26,4 +26,4 @@ def test_helpers_share_the_others() -> None:
 def test_the_filter_tags_what_it_lets_through() -> None:
     decide = compiled(Custom("first_of", (("n", 3),)), {"first_of": first_of})
     entering = [decide(Envelope(bytes(16), DOWN, serial=serial)) for serial in range(4)]
-    assert [None if each is None else tags_of(each) for each in entering] == [["first"], None, None, ["first"]]
+    assert [None if each is None else each.tags for each in entering] == [b"first", None, None, b"first"]

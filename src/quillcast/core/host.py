@@ -16,23 +16,17 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
 RESERVED_EIGHTHS = {False: 2, True: 3}
-"""Of a link's credit: what is `reserved` by publishers, and by topics that wait for slow subscribers."""
+"""The part of a link's credit that publishers, and topics that wait for slow subscribers, leave to others.
 
-
-def reserved(window_bytes: int, *, waits: bool) -> int:
-    """The part of a link's credit that some leave to others.
-
-    A quarter is what publishers leave to all that goes down trees, and to repairs; an eighth more is what topics that
-    wait for slow subscribers leave to all other topics, publishers' events among them. The smaller these parts are, the
-    more of a publisher's events are in transit: with half of the window, three processes on two cores waited for each
-    other.
-    """
-    return window_bytes * RESERVED_EIGHTHS[waits] // 8
+A quarter is what publishers leave to all that goes down trees, and to repairs; an eighth more is what topics that wait
+for slow subscribers leave to all other topics, publishers' events among them. The smaller these parts are, the more of
+a publisher's events are in transit: with half of the window, three processes on two cores waited for each other.
+"""
 
 
 def makes_room(before_bytes: int, credit_bytes: int, window_bytes: int) -> bool:
     """Is there room for somebody now that had none before, as the credit has risen?"""
-    low, high = window_bytes // 4, window_bytes * 3 // 8  # what is `reserved`; this runs often in simulations
+    low, high = window_bytes // 4, window_bytes * 3 // 8  # `RESERVED_EIGHTHS`; this runs often in simulations
     return before_bytes <= 0 < credit_bytes or before_bytes <= low < credit_bytes or before_bytes <= high < credit_bytes
 
 
@@ -96,7 +90,7 @@ class Host(Protocol):
         """Bytes of credit left towards a peer beyond so many eighths of the link's window, all that it has when idle.
 
         Without a link, it is what a new one will have. After the credit was zero or less, the input `room(contact)`
-        reports when it is positive again, and also when it passes what is `reserved` by some or others (`makes_room`).
+        reports when it is positive again, and also when it passes one of `RESERVED_EIGHTHS` (`makes_room`).
         """
         ...
 

@@ -56,11 +56,6 @@ def number(id_: bytes) -> int:
     return int.from_bytes(id_, "big")
 
 
-def from_number(value: int) -> bytes:
-    """The id of a number, modulo the size of the ring."""
-    return (value % RING).to_bytes(ID_BYTES, "big")
-
-
 def digit(id_: bytes, index: int, bits: int) -> int:
     """The digit at `index` in base 2**`bits`, with the most significant digit first."""
     shift = ID_BITS - bits * (index + 1)

@@ -40,7 +40,7 @@ class Audit:
     repairs: DataFrame
     """One row per kill: see `trees.repairs`."""
     trees: DataFrame
-    """The trees before and after each kill and at the end: see `trees.TREES_SCHEMA`."""
+    """The trees before and after each kill and at the end: see `trees.trees`."""
     counters: DataFrame
     """record, text, records, count: counters of all other records, such as repeats, repairs and drops."""
     verdicts: DataFrame

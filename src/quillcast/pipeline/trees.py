@@ -14,10 +14,6 @@ KILLS_SCHEMA = "kill int, peer binary, kill_ns bigint, what string"
 
 _WALKED_SCHEMA = "moment string, topic binary, peer binary, parent binary, is_root boolean, depth int, children int"
 
-TREES_SCHEMA = f"{_WALKED_SCHEMA}, children_all int"
-"""One row per moment, topic and peer of its tree. `depth` is the number of steps below the root, and null for a peer
-without a path to a root; `children` counts those in this topic, `children_all` those in all topics."""
-
 _CHANGES = ("Attached", "Detached", "BecameRoot", "ResignedRoot")
 
 
@@ -50,7 +46,11 @@ def states(records: DataFrame, processes: DataFrame, moments: DataFrame) -> Data
 
 
 def trees(state: DataFrame) -> DataFrame:
-    """The trees in these states (`TREES_SCHEMA`)."""
+    """The trees in these states: one row per moment, topic and peer of its tree.
+
+    `depth` is the number of steps below the root, and null for a peer without a path to a root; `children` counts those
+    in this topic, `children_all` those in all topics.
+    """
     walked = state.groupBy("moment", "topic").applyInArrow(_walk, _WALKED_SCHEMA)
     loads = walked.groupBy("moment", "peer").agg(F.sum("children").cast("int").alias("children_all"))
     return walked.join(loads, ["moment", "peer"]).select(
@@ -70,7 +70,7 @@ def shapes(trees: DataFrame) -> DataFrame:
 
 
 def shown(trees: DataFrame, kills: DataFrame, topics: DataFrame, peers_max: int) -> DataFrame:
-    """The trees worth drawing, one topic before and after each kill: `TREES_SCHEMA` and kill.
+    """The trees worth drawing, one topic before and after each kill: columns of `trees`, and kill.
 
     It is the topic named in the kill's description, else the one in which the victim had the most children. Trees of
     more than `peers_max` peers are left out.

@@ -12,7 +12,6 @@ class SimClient:
 
     def __init__(self, host: SimHost, topic: str, doing: Doing, begin: Callable[[], None]) -> None:
         self.host, self.topic, self.doing, self._begin = host, topic, doing, begin
-        self.asked_at = host.world.now
         self.begun = self.gone = False
         self.refusal = ""
         scoping = peer_of(host).scoping

@@ -43,7 +43,7 @@ class Network:
     def __init__(
         self, topology: Topology, random: Random, *, quality: Quality = UNDISTURBED, datagrams: bool = False
     ) -> None:
-        self.topology, self.random, self.datagrams = topology, random, datagrams
+        self.random, self.datagrams = random, datagrams
         self.delay_s = topology.delay_s
         """Undisturbed delay in seconds from machine `a` to machine `b`."""
         self._usual = None if quality == UNDISTURBED else quality

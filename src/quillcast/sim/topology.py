@@ -115,7 +115,6 @@ class TransitStub:
         for number, stub in enumerate(stubs):
             ways = [row[0] + stub.uplink for row in stub.distances]
             routers += [Router(number, index, stub.transit, way) for index, way in enumerate(ways)]
-        self.router_count = len(routers)
         self._routers = random.choices(routers, k=machine_count)
 
     def delay_s(self, a: int, b: int) -> float:

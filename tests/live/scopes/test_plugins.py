@@ -17,7 +17,7 @@ from quillcast.core.extensions import offered
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.plugins import InstalledFilters, PolicyUnavailable, opened
 from quillcast.protocol.scopes.conformance import check
-from quillcast.protocol.scopes.filters import Custom, compiled, tags_of
+from quillcast.protocol.scopes.filters import Custom, compiled
 from quillcast.protocol.scopes.policies import KAry
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "policies"
@@ -120,7 +120,7 @@ def test_an_installed_package_offers_a_filter() -> None:
     decide = compiled(Custom("first_of", (("n", 2),)), InstalledFilters(lines.append))
     entering = decide(Envelope(bytes(16), DOWN, serial=2))
     assert entering is not None
-    assert tags_of(entering) == ["first"]
+    assert entering.tags == b"first"
     assert decide(Envelope(bytes(16), DOWN, serial=1)) is None
     assert list(InstalledFilters(lines.append)) == ["first_of"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quillcast.core.ids import from_number, number
+from quillcast.core.ids import number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import LeafSetChanged
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -18,6 +18,7 @@ from quillcast.protocol.overlay.messages import (
     Row,
     RowRequest,
 )
+from tests.ids import from_number
 from tests.protocol.overlay.world import CODEC, TestPeer, World, ring_of
 
 

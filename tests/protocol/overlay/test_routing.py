@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from quillcast.core.ids import from_number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Rerouted
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.messages import Routed, RoutedAck
 from quillcast.protocol.overlay.nexthop import NextHop
+from tests.ids import from_number
 from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of
 
 SMALL = OverlayConfig(digit_bits=2, leaf_set_size=4)

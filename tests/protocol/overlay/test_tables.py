@@ -3,11 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quillcast.core.ids import ID_BYTES, clockwise, closer, from_number, number, shared_digits
+from quillcast.core.ids import ID_BYTES, clockwise, closer, number, shared_digits
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
+from tests.ids import from_number
 
 ids = st.binary(min_size=ID_BYTES, max_size=ID_BYTES)
 crowded = st.integers(-40, 40).map(from_number)  # around zero, where the ring wraps around

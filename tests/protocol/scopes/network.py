@@ -3,14 +3,14 @@
 import random
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Address, ChannelOrder, Multicast, Party
-from quillcast.protocol.scopes.controller import Departure, LocalController
+from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Save, Send, Superseded
 from quillcast.protocol.scopes.filters import by_size, compiled
 from quillcast.protocol.scopes.hierarchy import OVERLAY, scope_id
@@ -52,6 +52,13 @@ def scope(name: str) -> Party:
 
 def topic(name: str) -> bytes:
     return name.encode().ljust(16, b"-")
+
+
+class Departure(NamedTuple):
+    """A bundle leaves over a channel, if its filter lets it."""
+
+    channel: ChannelOrder
+    record: bytes
 
 
 class Network:
@@ -167,7 +174,7 @@ class Network:
         """
         got: Counter[str] = Counter({name: 0})
         envelope = Envelope(topic_, Kind.DOWN, serial=serial)
-        travelling = [(peer(name).id, b"", departure) for departure in self.peers[peer(name).id].published(topic_)]
+        travelling = [(peer(name).id, b"", departure) for departure in published(self.peers[peer(name).id], topic_)]
         while travelling:
             at, before, (channel, record) = travelling.pop(self.random.randrange(len(travelling)))
             if channel.filter is not None and by_size(channel.filter)[0]:
@@ -182,7 +189,7 @@ class Network:
                     continue  # never back over the link that it came by
                 got[self.peers[target].me.name] += 1
                 if got[self.peers[target].me.name] == 1 and self.peers[target].me.name != name:
-                    travelling += [(target, at, each) for each in self.peers[target].arrived(topic_, record)]
+                    travelling += [(target, at, each) for each in came(self.peers[target], topic_, record)]
         return +got
 
     def _at_once(
@@ -191,14 +198,14 @@ class Network:
         """A bundle goes to all that have the key of a multicast group: what they do with it."""
         key, departures = self.peers[at].membership.groups()[spec.mechanism], []
         for id_, controller in self.peers.items():
-            assignment, label = controller.assignment(topic_), controller.membership.label(topic_)
+            assignment, label = controller.membership.assignment(topic_), controller.membership.label(topic_)
             if controller.membership.groups().get(spec.mechanism) != key or assignment.depth is None or label is None:
                 continue
             here = arrived(decode(record), assignment.depth, label)
             if here is not None and id_ != at:
                 got[controller.me.name] += 1
                 if got[controller.me.name] == 1:
-                    departures += [(id_, at, each) for each in controller.arrived(topic_, encode(here))]
+                    departures += [(id_, at, each) for each in came(controller, topic_, encode(here))]
         return departures
 
     def _targets(self, channel: ChannelOrder, topic_: bytes) -> list[bytes]:
@@ -210,7 +217,7 @@ class Network:
                     id_
                     for id_, controller in self.peers.items()
                     if any(owner.party.name == mechanism for owner in controller.membership.owners.values())
-                    and controller.assignment(topic_).depth is not None
+                    and controller.membership.assignment(topic_).depth is not None
                 ]
             case _:
                 raise AssertionError(channel)
@@ -223,3 +230,20 @@ class Network:
             assert by_label == {(each.label, each.spec, each.filter): each for each in controller.channels}
             assert controller.misrouted == 0
             assert controller.malformed == 0
+
+
+def published(controller: LocalController, topic: bytes) -> list[Departure]:
+    """A bundle is published at a peer: the channels that it takes, and its record in each."""
+    return _departures(controller, topic, controller.record(topic))
+
+
+def came(controller: LocalController, topic: bytes, data: bytes) -> list[Departure]:
+    """A bundle came to a peer with this record. A client never forwards."""
+    if controller.membership.relation == "client" or not controller.admits(topic, data):
+        return []
+    return _departures(controller, topic, data or controller.record(topic))
+
+
+def _departures(controller: LocalController, topic: bytes, data: bytes) -> list[Departure]:
+    taken = [(channel, channel.route(topic, decode(data))) for channel in controller.channels]
+    return [Departure(channel, encode(changed)) for channel, changed in taken if changed is not None]

@@ -8,7 +8,7 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
 from quillcast.core.errors import QuillcastError
-from quillcast.core.ids import from_number, number
+from quillcast.core.ids import number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot
 from quillcast.live.admission.credentials import Credentials
@@ -40,6 +40,7 @@ from quillcast.protocol.topics.state import successors
 from quillcast.protocol.topics.state.comparing import CompareDue
 from quillcast.protocol.topics.state.replica_set import TopicDoubt
 from quillcast.sim.host import SimHost
+from tests.ids import from_number
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer
 

@@ -12,6 +12,7 @@ from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.sim.topology import Constant
+from tests.protocol.recording import is_stable
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -306,7 +307,7 @@ def test_events_that_a_publisher_dropped_before_they_were_stable_are_never_calle
     village.act(slow, lambda peer: peer.drained(subscription))
     village.run(45)
     assert publisher.stable == 3
-    assert [publisher.is_stable(sequence) for sequence in range(4)] == [True, False, True, False]
+    assert [is_stable(publisher, sequence) for sequence in range(4)] == [True, False, True, False]
     assert publisher.unsettled == 0
 
 

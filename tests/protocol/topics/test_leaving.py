@@ -10,6 +10,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Leave
 from quillcast.protocol.topics.state.tree import Tree
+from tests.ids import from_number
 from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.test_terms import NAME as TENNIS
 from tests.protocol.topics.test_terms import TOPIC, by_distance
@@ -176,7 +177,7 @@ def test_a_topic_is_stable_at_once_though_the_peer_that_was_to_be_its_next_root_
     root, writer, *_ = by_distance(village)
     publisher = village.publisher(writer, TENNIS)
     village.run(1)
-    newcomer = village.world.add(ids.from_number(ids.number(TOPIC)))
+    newcomer = village.world.add(from_number(ids.number(TOPIC)))
     village.world.start(newcomer)
     tree = village.tree(root, TENNIS)
     assert tree is not None

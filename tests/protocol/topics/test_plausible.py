@@ -27,7 +27,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.messages import Accepted
 from quillcast.protocol.topics.root_messages import FindRoot, RootIs, StateAnswer
 from quillcast.protocol.topics.state.link_reports import ChildReport, LinkReport, ParentReport, encode
-from quillcast.protocol.topics.state.plausible import FREE_COUNT, FREE_SINCE_NS, counts_max, is_plausible
+from quillcast.protocol.topics.state.plausible import FREE_COUNT, FREE_SINCE_NS, check_of, counts_max
 from quillcast.protocol.wire import MESSAGES, decode
 from quillcast.protocol.wire import encode as encode_message
 from tests.protocol.recording import ALICE, BOB, RecordingHost
@@ -156,7 +156,9 @@ def test_a_bundle_of_such_a_term_is_ignored_and_its_credit_returned() -> None:
 
 
 def plausible(said: Term | Descriptor, seconds: int = 0) -> bool:
-    return is_plausible(said, lambda: FREE_SINCE_NS + seconds * 10**9)
+    check = check_of(type(said))
+    assert check is not None
+    return check(said, lambda: FREE_SINCE_NS + seconds * 10**9)
 
 
 def test_the_bound_counts_terms_within_a_session_and_rises_by_one_a_second() -> None:
@@ -173,7 +175,9 @@ def test_the_clock_is_read_for_large_terms_only() -> None:
     def no_clock() -> int:
         raise AssertionError("the clock was read")
 
-    assert is_plausible(Term(FREE_COUNT, ALICE.node_id), no_clock)
+    check = check_of(Term)
+    assert check is not None
+    assert check(Term(FREE_COUNT, ALICE.node_id), no_clock)
 
 
 def test_the_bound_leaves_room_in_a_session_for_decades() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Envelope, Kind, Position, Term
-from quillcast.core.ids import from_number, number
+from quillcast.core.ids import number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.past_terms import TERMS_KEPT_MAX
@@ -19,6 +19,7 @@ from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, 
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
 from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.tree_reports import child_report
+from tests.ids import from_number
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

@@ -4,7 +4,7 @@ from typing import Any
 
 from quillcast.core.errors import TopicExists, UnknownTopic
 from quillcast.core.host import Host
-from quillcast.core.ids import from_number, number, ring_distance
+from quillcast.core.ids import number, ring_distance
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Attached, BecameRoot, Mark, ResignedRoot
 from quillcast.protocol.config import Config
@@ -14,6 +14,8 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Join, Leave, Rejoin
 from quillcast.sim.network import Cut
+from tests.ids import from_number
+from tests.protocol.recording import is_stable
 from tests.protocol.topics.village import Reader, Village
 
 NARROW = Config(topics=TopicConfig(children_per_topic_max=1))
@@ -367,7 +369,7 @@ def test_a_peer_that_answers_a_join_late_keeps_no_lease_of_the_child_that_has_an
     publisher = village.publisher(0, NAME)
     village.publish(0, publisher, b"an event")
     village.run(1)
-    assert publisher.is_stable(0)
+    assert is_stable(publisher, 0)
 
 
 def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() -> None:

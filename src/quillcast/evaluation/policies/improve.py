@@ -48,7 +48,6 @@ class Improve(Modifier):
         delay_percent_large: int = 20,
         mean_percent: int = 140,
     ) -> None:
-        super().__init__()
         if children < 2:
             raise LocalError(f"improve({children}): a tree of peers with fewer than 2 children is a chain")
         self.children_max = children

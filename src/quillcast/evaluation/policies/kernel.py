@@ -94,9 +94,6 @@ class Modifier(ABC):
     children_max: int | None = None
     """The most children of a peer in one group after the change; None: no more than before."""
 
-    def __init__(self) -> None:
-        self.scratch = Scratch()
-
     def groups(self, tables: Tables, group: Group) -> list[Group]:
         """The groups to build trees for in place of this one."""
         return [group]

@@ -15,11 +15,10 @@ domain share the domain's link, as do all that enter it. The bandwidth back to t
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from quillcast.evaluation.network import Floats, Group, Ints, Tree
-from quillcast.evaluation.policies.kernel import Load, PolicyKernel, children_counts
+from quillcast.evaluation.policies.kernel import Load, PolicyKernel
 from quillcast.evaluation.policies.members import in_random_order, tree_of_members
 from quillcast.evaluation.routing.pastry import Ms, Tables, Whole, delay, inner
 from quillcast.evaluation.workload import creator
@@ -39,21 +38,6 @@ class Overcast(PolicyKernel):
         nodes = in_random_order(group, creator(group))
         parent, joins = _build(tables, nodes, *_domains(tables, nodes), ROUNDS)
         return [tree_of_members(nodes, parent, state=_descendants(parent), joins=joins)]
-
-
-def bandwidths(tables: Tables, tree: Tree) -> npt.NDArray[np.float64]:
-    """The bandwidth of each node of a tree back to the root in Mbit/s; infinite at the root."""
-    (domain, mbit), above = _domains(tables, tree.nodes), tree.parent[1:]
-    away, home = domain[above], domain[1:]
-    crosses = away != home
-    leaving, entering = (np.bincount(ends[crosses], minlength=len(domain)) for ends in (away, home))
-    share = NODE_MBIT / children_counts(tree)[above]
-    outside = np.minimum(mbit[away] / leaving[away].clip(1), mbit[home] / entering[home].clip(1))
-    share = np.minimum(share, np.where(crosses, outside, np.inf))
-    back = np.full(len(tree.nodes), np.inf)
-    for node in range(1, len(back)):
-        back[node] = min(back[tree.parent[node]], share[node - 1])
-    return back
 
 
 def _domains(tables: Tables, nodes: Ints) -> tuple[Ints, Floats]:

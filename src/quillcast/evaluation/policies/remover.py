@@ -26,7 +26,6 @@ class Remover(Modifier):
     needs_load = True
 
     def __init__(self, limit: int) -> None:
-        super().__init__()
         if limit < 1:
             raise LocalError(f"remover({limit}): use a limit of at least 1")
         self.children_max: int = limit

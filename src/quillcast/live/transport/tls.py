@@ -64,7 +64,7 @@ class Tls:
 
     def __init__(self, identity: Identity, certificate: bytes, authority: bytes) -> None:
         self.certificate = certificate
-        self.authority, self.authority_key = authority, certificates.authority_key(authority)
+        self.authority_key = certificates.authority_key(authority)
         self.fingerprint = fingerprint(self.authority_key)
         pem = identity.pem + certificates.pem(certificate)
         self._server = _context(ssl.PROTOCOL_TLS_SERVER, pem, authority)

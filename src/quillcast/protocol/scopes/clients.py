@@ -7,7 +7,7 @@ is saved: hosts register them again with a manager that has come back.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count, islice
 
 import msgspec
@@ -114,10 +114,6 @@ class Clients:
         gone = [id_ for id_, each in self.known.items() if each.heard_at < since or each.host.party.id not in hosts]
         for id_ in gone:
             del self.known[id_]
-
-    def names_of(self, host: bytes) -> Iterable[str]:
-        """The names of a member's clients."""
-        return (each.party.name for each in self.known.values() if each.host.party.id == host)
 
     def _refusal(self, party: Party) -> str:
         scope = self.state.scope.name

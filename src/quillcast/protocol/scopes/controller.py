@@ -1,15 +1,14 @@
 """The local controller: a peer's side of the control interface (figures 20 and 21).
 
 A peer is a scope of one node. It registers with its owners, asks receivers for the channels that they order of it, and
-answers with the channels that its host is to install. Then `arrived` says, from records alone, which of them a bundle
-takes; no manager stands on its way.
+answers with the channels that its host is to install. Which of them a bundle takes, its record alone decides
+(`crossing`); no manager stands on its way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Spec, leaves, superimposed
@@ -17,7 +16,6 @@ from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, 
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.membership import Membership, owners_of
 from quillcast.protocol.scopes.messages import (
-    Assignment,
     ChannelAnswer,
     ControlMessage,
     HangsBelow,
@@ -29,17 +27,10 @@ from quillcast.protocol.scopes.messages import (
     Relation,
     Role,
 )
-from quillcast.protocol.scopes.records import Record, decode, encode, originated
+from quillcast.protocol.scopes.records import decode, encode, originated
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
 
 LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
-
-
-class Departure(NamedTuple):
-    """A bundle leaves over a channel, if its filter lets it."""
-
-    channel: ChannelOrder
-    record: bytes
 
 
 class LocalController:
@@ -116,10 +107,6 @@ class LocalController:
         self.channels = ()
         return effects
 
-    def assignment(self, topic: bytes) -> Assignment:
-        """How this peer stands in a topic, or what it waits for."""
-        return self.membership.assignment(topic)
-
     def _measure(self, message: MeasureRoundTrips) -> list[Effect]:
         owner = self.membership.owners.get(message.owner)
         if owner is None:
@@ -158,16 +145,6 @@ class LocalController:
 
     # ---- bundles
 
-    def published(self, topic: bytes) -> list[Departure]:
-        """A bundle is published here, or comes from a client: the channels that it takes, and its record in each."""
-        return self._departures(topic, decode(self.record(topic)))
-
-    def arrived(self, topic: bytes, data: bytes) -> list[Departure]:
-        """A bundle arrived with this record. A client never forwards."""
-        if self.membership.relation == "client" or not self.admits(topic, data):
-            return []
-        return self._departures(topic, decode(data) if data else decode(self.record(topic)))
-
     def admits(self, topic: bytes, data: bytes) -> bool:
         """Is it the record of a bundle that should be here? If not, the bundle is to be dropped, and is counted."""
         try:
@@ -185,10 +162,6 @@ class LocalController:
         if assignment.depth is None or label is None or self.membership.relation == "client":
             return b""
         return encode(originated(assignment.depth, label))
-
-    def _departures(self, topic: bytes, record: Record) -> list[Departure]:
-        taken = [(channel, channel.route(topic, record)) for channel in self.channels]
-        return [Departure(channel, encode(changed)) for channel, changed in taken if changed is not None]
 
 
 Name = tuple[ChannelLabel, Spec, object]

@@ -190,11 +190,6 @@ def by_size(filter_: Filter) -> tuple[int, Filter]:
             return 0, filter_
 
 
-def tags_of(envelope: Envelope) -> list[str]:
-    """The tags that filters have noted, the first one first."""
-    return envelope.tags.decode(errors="replace").split(",") if envelope.tags else []
-
-
 def with_tag(envelope: Envelope, tag: str) -> Envelope:
     """The envelope with one more tag, unless it has that already, or there is no room for it."""
     noted = tag.encode()

@@ -203,11 +203,6 @@ class ScopeManager:
             rules = tuple(msgspec.structs.replace(rule, clients=False) for rule in each.rules)
             yield Bounds(rules)
 
-    def waiting(self) -> dict[bytes, str]:
-        """The topics that the scope cannot carry yet, and what each waits for."""
-        assignments = map(self.assignment, self.state.topics)
-        return {assignment.topic: assignment.why for assignment in assignments if assignment.depth is None}
-
     def ring(self) -> tuple[Contact, ...]:
         """Those with a place in the overlay's ring: those of the scopes above, and members of this one if they are few.
 

@@ -53,7 +53,6 @@ class Gate:
     """One rate, for all channels of this peer that name it."""
 
     def __init__(self, rate: Rate, now: float) -> None:
-        self.rate = rate
         self.bytes_ = TokenBucket(rate.bytes_per_s, now) if rate.bytes_per_s else None
         self.bundles = TokenBucket(rate.bundles_per_s, now) if rate.bundles_per_s else None
         self.counted: dict[Counted, int] = {}  # the latest bundles that were counted, with their numbers

@@ -447,10 +447,6 @@ class Publisher:
         """Are events kept that were sent? On the way to a source within this process none is lost."""
         return self.reliable or (self.hands_over and not self.term.of_source)
 
-    def is_stable(self, sequence: int) -> bool:
-        """Did a root say that every live lease has acknowledged this event?"""
-        return sequence < self.stable and sequence not in self.dropped
-
     @property
     def unfinished(self) -> bool:
         """Has it anything to publish, or may it have?"""

@@ -536,6 +536,8 @@ class Publishing:
         for topic, group in self.publishers.items():
             waits = topic not in self.finder.roots or any(publisher.is_due for publisher in group.values())
             assert topic in self.due or not waits, "time passes by publishers that wait for it"
+            for publisher in group.values():
+                publisher.check()
 
     def _check_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})

@@ -101,11 +101,6 @@ class FlowControl:
     # ---- all senders
 
     @property
-    def waiting(self) -> list[bytes]:
-        """Topics whose publishers this peer holds back, because they wait for slow subscribers."""
-        return list(self.held_back)
-
-    @property
     def is_pressed(self) -> bool:
         """Are the buffers over their budget?"""
         return self.budget.over

@@ -32,13 +32,6 @@ def counts_max(wall_ns: int) -> int:
     return FREE_COUNT + max(0, wall_ns - FREE_SINCE_NS) // 10**9
 
 
-def is_plausible(said: Any, wall_ns: Clock) -> bool:
-    """Can there be all the terms and versions that a message or a report names, or this term or descriptor?"""
-    kind: Any = type(said)
-    check = check_of(kind)
-    return check is None or check(said, wall_ns)
-
-
 @cache
 def check_of(type_: Any) -> Check | None:
     """The check of values of a type; None if they name neither terms nor versions.

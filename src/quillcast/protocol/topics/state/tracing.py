@@ -71,7 +71,7 @@ class Tracing:
     """Marks bundles that somebody asked to follow, and tells what became of them here."""
 
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
-        self.host, self.table, self.trees, self.dispatch = host, table, trees, dispatch
+        self.host, self.table, self.trees = host, table, trees
         self._explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
         self.scope_name: Callable[[bytes], str] = lambda topic: ""
         """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
