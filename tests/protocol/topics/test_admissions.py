@@ -4,34 +4,14 @@ import pytest
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root_messages import Closed, StillOpen
 from tests.protocol.recording import BOB, CAROL, PAUL
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, Parts, settled
 
 
-class Neighbours:
-    def __init__(self) -> None:
-        self.probed: list[Contact] = []
-
-    def probe(self, contact: Contact) -> None:
-        self.probed.append(contact)
-
-
-class NoPublishers:
-    def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        return publishers
-
-
-def admitting(world: Parts) -> tuple[Admissions, Neighbours]:
-    neighbours = Neighbours()
-    return Admissions(world.host, CONFIG, world.trees, NoPublishers(), neighbours, world.dispatch), neighbours
-
-
 @pytest.mark.parametrize("descriptor", [DESCRIPTOR, BY_SOURCE])
 def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts, descriptor: Descriptor) -> None:
     """A root may have admitted its events before it learned that sources number them."""
-    admitting(world)
     tree = world.root(descriptor)
     assert tree.root is not None
     tree.root.admissions = {PAUL: settled(BOB)}
@@ -42,25 +22,25 @@ def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts, descriptor: 
 @pytest.mark.parametrize("version", [0, 3])
 def test_a_peer_that_published_nothing_yet_hears_of_changed_settings_again(world: Parts, version: int) -> None:
     """The word that a session began may be lost, and all that its publishers had sent was of the session before."""
-    admissions, _ = admitting(world)
     tree = world.root(Descriptor("weather", version=version))
     assert tree.root is not None
     tree.root.admissions = {PAUL: settled(BOB)}
     for contact in (BOB, CAROL):
         tree.root.note_asked(contact)
     world.host.time += CONFIG.lease_s
-    admissions.housekeep(world.host.time)
+    world.admissions.housekeep(world.host.time)
     told = [(CAROL, StillOpen([], ((tree.topic, version),)))] if version else []
     assert [each for each in world.host.sent if isinstance(each[1], StillOpen) and each[1].versions] == told
 
 
-def test_the_peer_of_a_silent_publisher_is_queried(world: Parts) -> None:
-    admissions, neighbours = admitting(world)
+def test_the_peer_of_a_silent_publisher_is_queried(world: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    probed: list[Contact] = []
+    monkeypatch.setattr(world.neighbours, "probe", probed.append)
     tree = world.root()
     assert tree.root is not None
     tree.root.admissions = {PAUL: settled(BOB)}
     for _ in range(2):
         world.host.time += CONFIG.lease_s
-        admissions.housekeep(world.host.time)
-    assert neighbours.probed == [BOB]
+        world.admissions.housekeep(world.host.time)
+    assert probed == [BOB]
     assert world.host.sent == [(BOB, StillOpen([(tree.topic, PAUL)]))]

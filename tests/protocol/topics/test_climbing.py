@@ -106,7 +106,6 @@ def test_answers_that_nobody_asked_for_change_nothing(answer: PlaceAnswer) -> No
 
 def answered(parts: Parts) -> PlaceAnswer:
     """What a peer answers to Bob."""
-    parts.climbing  # noqa: B018 - registers its messages
     parts.dispatch.routed(PlaceQuery(TOPIC, BOB))
     ((to, answer),) = parts.host.sent
     assert to == BOB
@@ -144,6 +143,5 @@ def test_a_peer_that_only_forwards_has_no_room_and_one_in_a_scope_has() -> None:
 
 def test_who_has_no_part_in_the_topic_says_nothing() -> None:
     parts = Parts()
-    parts.climbing  # noqa: B018 - registers its messages
     parts.dispatch.routed(PlaceQuery(TOPIC, BOB))
     assert parts.host.sent == []

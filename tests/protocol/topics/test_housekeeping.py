@@ -26,7 +26,6 @@ def test_a_candidate_that_is_alone_becomes_root_and_answers_waiting_requests(wor
     world.alone()
     tree = world.tree()
     world.terms.keep(tree)
-    assert world.rendezvous.trees is world.trees
     world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
     assert tree.root is not None
     assert world.ordered == [PlaceTaken(tree.topic), RootHere(tree.topic)]

@@ -44,7 +44,6 @@ def test_assumptions_about_a_topic_are_not_knowledge(world: Parts) -> None:
 
 
 def test_a_replica_answers_what_it_knows_and_records_what_it_receives(world: Parts) -> None:
-    assert world.replication.comparing is world.comparing
     world.dispatch.message(BOB, RecordState([(DESCRIPTOR, FIRST)]))
     assert world.known.terms == {DESCRIPTOR.topic: FIRST}
     assert (BOB, Recorded([(DESCRIPTOR.topic, FIRST, DESCRIPTOR.digest)])) in world.host.sent
@@ -54,7 +53,6 @@ def test_a_replica_answers_what_it_knows_and_records_what_it_receives(world: Par
 
 def test_a_root_whose_term_a_replica_answers_with_a_later_one_begins_one_later_still(world: Parts) -> None:
     tree = world.root()
-    assert world.replication.trees is world.trees
     world.host.time = CONFIG.lease_s / 2
     world.dispatch.message(CAROL, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, SECOND)]))
     assert world.known.terms[tree.topic] == SECOND
@@ -63,7 +61,6 @@ def test_a_root_whose_term_a_replica_answers_with_a_later_one_begins_one_later_s
 
 def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) -> None:
     tree = world.root()
-    assert world.replication.trees is world.trees
     world.host.time = 1.0
     world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
     assert world.ordered == []
@@ -80,7 +77,6 @@ def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) 
 def test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too(world: Parts) -> None:
     """It need not be one of this root's replicas: with few of them, it is one of the rival's only."""
     world.root()
-    assert world.replication.trees is world.trees
     third = SECOND._replace(counter=3)
     world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
     world.replication.note(DESCRIPTOR, third, lambda _: None)
@@ -91,7 +87,6 @@ def test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too(wor
 
 def test_who_told_of_a_rival_is_told_of_the_term_of_a_root_that_followed(world: Parts) -> None:
     tree = world.root()
-    assert world.replication.trees is world.trees
     world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
     tree.end_root()
     follower = Contact(b"f" * 16, "follower")
@@ -105,9 +100,8 @@ def test_a_rival_that_is_known_is_told_to_the_root_that_follows(world: Parts) ->
     world.root()
     world.alone()
     world.overlay.leaf_set.add(BOB)
-    assert world.replication.trees is world.trees
     world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
-    world.transfer.resign(world.trees[DESCRIPTOR.topic])
+    world.leadership_transfer.resign(world.trees[DESCRIPTOR.topic])
     (told,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
     assert (told.heard, told.hold_s) == (SECOND, CONFIG.lease_s)
 
@@ -116,7 +110,6 @@ def test_a_peer_says_whether_it_knows_one_that_is_closer_to_a_topic_than_who_ask
     """That one may be root as well, out of the other's reach."""
     world.alone()
     world.overlay.leaf_set.add(CAROL)
-    assert world.replication.trees is world.trees
     assert closer(CAROL.node_id, BOB.node_id, FAR.topic)
     assert closer(BOB.node_id, ALICE.node_id, FAR.topic)
     for asker in (BOB, CAROL):
@@ -131,7 +124,6 @@ def test_those_who_know_a_closer_peer_are_told_of_a_roots_first_term_to_tell_tha
     tree = world.tree()
     world.alone()
     world.overlay.leaf_set.add(BOB)
-    assert world.candidacies.replication is world.replication
     world.candidacies.begin(tree, "took_over")
     world.dispatch.message(BOB, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, FIRST, has_closer=True)], number=1))
     term = world.known.terms[tree.topic]
@@ -142,7 +134,6 @@ def test_a_root_that_compares_nothing_with_this_peer_is_told_of_its_rivals_later
     world.alone()
     world.overlay.leaf_set.add(BOB)
     world.replica_set.config = TopicConfig(replicas=1)
-    assert world.replication.trees is world.trees
     world.dispatch.message(BOB, RecordState([(DESCRIPTOR, SECOND)]))
     later = [(DESCRIPTOR, Term(counter, CAROL.node_id)) for counter in (1, 3)]
     for entry in later:
@@ -156,7 +147,6 @@ def test_who_told_of_a_root_and_hears_of_a_later_term_tells_that_root(world: Par
     world.alone()
     world.overlay.leaf_set.add(CAROL)
     world.replica_set.config = TopicConfig(replicas=1)
-    assert world.replication.trees is world.trees
     answer = StateAnswer([TopicEntry(tree.topic, FAR, third)])
     world.dispatch.message(CAROL, answer)
     assert tree.heard == NO_TERM, "it was not asked to keep the topic's state"
@@ -169,8 +159,6 @@ def test_who_told_of_a_root_and_hears_of_a_later_term_tells_that_root(world: Par
 def test_a_topic_that_its_creator_used_before_is_not_new(world: Parts) -> None:
     """The creator's peer is in the tree of a root that died with all who kept the topic's state."""
     world.alone()
-    assert world.candidacies.replication is world.replication
-    assert world.root_settings.replication is world.replication
     world.candidacies.wait(DESCRIPTOR.topic, Create(DESCRIPTOR, BOB, term=SECOND))
     world.replication.due(RoundsDue(again=False))
     root = world.trees[DESCRIPTOR.topic].root
@@ -190,7 +178,6 @@ def test_who_asks_for_settings_says_under_which_term_it_used_the_topic(world: Pa
 
 def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:
     tree = world.root()
-    assert world.replication.trees is world.trees
     rival = Contact(SECOND.node[:8] + bytes(8), "rival")
     world.dispatch.message(rival, RecordState([(DESCRIPTOR, SECOND)]))
     assert world.ordered == [Outdone(tree.topic)]
@@ -216,8 +203,8 @@ def test_a_peer_that_is_joining_learns_from_others_at_which_scope_a_topic_is_roo
     """It may have been restarted, and hear of its scope only after members of that have it keep the topic."""
     if active:
         world.alone()
+    world.ring.active = active
     tree = world.tree()
-    assert world.replication.trees is world.trees
     named = Descriptor("weather", Settings(root_scope="site"), version=1)
     world.dispatch.message(BOB, RecordState([(named, FIRST)]))
     assert tree.descriptor == (DESCRIPTOR if active else named)

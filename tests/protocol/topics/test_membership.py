@@ -355,7 +355,6 @@ def test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_
     world = Parts()
     tree = world.root()
     assert tree.root is not None
-    assert world.replication.trees is world.trees
     tree.root.outbids = True
     world.child(tree, BOB)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))

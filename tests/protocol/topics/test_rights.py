@@ -4,7 +4,6 @@ import msgspec
 
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import entry
-from quillcast.protocol.topics.membership.rights import Rights
 from quillcast.protocol.topics.membership.subscribing import ListChanged
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
@@ -13,12 +12,6 @@ from tests.protocol.topics.parts import DESCRIPTOR, Parts
 
 OWNER, FRIEND = Credentials.new(), Credentials.new()
 RESTRICTED = OWNER.own(msgspec.structs.replace(DESCRIPTOR, access=(entry("subscribe", FRIEND.principal),)))
-
-
-def rights_of(world: Parts) -> Rights:
-    return Rights(
-        world.host, world.children, world.membership, world.subscribing, world.stream_reporting, world.dispatch
-    )
 
 
 def follow(world: Parts, tree: Tree) -> None:
@@ -37,7 +30,7 @@ def attached(world: Parts) -> Tree:
 
 
 def test_a_list_that_is_learned_bars_children_at_once_and_the_place_is_seen_to_later(world: Parts) -> None:
-    rights, tree = rights_of(world), attached(world)
+    rights, tree = world.rights, attached(world)
     tree.descriptor = RESTRICTED
     rights.learned(tree, first=False)
     assert tree.leases.children[CAROL.node_id].barred
@@ -47,7 +40,7 @@ def test_a_list_that_is_learned_bars_children_at_once_and_the_place_is_seen_to_l
 
 def test_a_peer_shows_another_right_if_the_one_that_its_parent_knows_is_gone(world: Parts) -> None:
     """That was of a subscriber which has ended since."""
-    rights, tree, former = rights_of(world), attached(world), Credentials.new()
+    rights, tree, former = world.rights, attached(world), Credentials.new()
     world.membership.shown[tree.topic] = former.warrant(world.host.me, tree.topic)
     wish = Wish("now", None, FRIEND.warrant(world.host.me, tree.topic))
     tree.start(Subscription(world.host, tree.topic, Notes(), 1, wish))
@@ -59,19 +52,17 @@ def test_a_peer_shows_another_right_if_the_one_that_its_parent_knows_is_gone(wor
 
 
 def test_a_list_that_allows_everybody_bars_nobody(world: Parts) -> None:
-    rights, tree = rights_of(world), attached(world)
+    rights, tree = world.rights, attached(world)
     rights.learned(tree, first=False)
     assert not tree.leases.children[CAROL.node_id].barred
 
 
 def test_a_peer_that_may_not_subscribe_counts_as_barred_and_a_root_never_does(world: Parts) -> None:
-    rights_of(world)
     tree = attached(world)
     tree.descriptor = RESTRICTED
     world.dispatch.timer(ListChanged(tree.topic, revoked=False))
     assert tree.barred
     root = Parts()
-    rights_of(root)
     tree = root.root(RESTRICTED)
     root.dispatch.timer(ListChanged(tree.topic, revoked=True))
     assert not tree.barred
@@ -79,7 +70,6 @@ def test_a_peer_that_may_not_subscribe_counts_as_barred_and_a_root_never_does(wo
 
 
 def test_a_peer_whose_right_is_gone_leaves_a_tree_that_it_no_longer_needs(world: Parts) -> None:
-    rights_of(world)
     tree = world.tree()
     tree.flow.begin(FIRST, 0, 0.0, 0)
     follow(world, tree)
@@ -88,6 +78,5 @@ def test_a_peer_whose_right_is_gone_leaves_a_tree_that_it_no_longer_needs(world:
 
 
 def test_a_topic_that_was_forgotten_meanwhile_needs_nothing(world: Parts) -> None:
-    rights_of(world)
     world.dispatch.timer(ListChanged(DESCRIPTOR.topic, revoked=True))
     assert (world.sent, world.ordered) == ([], [])

@@ -7,7 +7,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.root_finder import TERMS_MAX
 from quillcast.protocol.topics.root_messages import FindRoot
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, PAULA, SECOND
-from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Line, Parts
+from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Parts
 from tests.protocol.topics.test_publisher import Listener
 
 TOPIC, OTHER = DESCRIPTOR.topic, described("sport").topic
@@ -46,7 +46,7 @@ def test_the_root_that_spoke_last_of_the_latest_term_is_named_and_no_stream_of_a
 
 
 def test_a_peer_that_has_not_joined_asks_nobody_and_asks_again_later(world: Parts) -> None:
-    world.ring = Line(active=False)
+    world.ring.active = False
     finder = world.root_finder
     finder.ask(TOPIC, [])
     assert world.ring.routed == []

@@ -89,7 +89,8 @@ def test_a_request_for_settings_that_end_the_roots_term_goes_to_the_next_root(mo
     assert world.ring.routed == [(request, tree.topic)]
 
 
-def test_new_settings_are_answered_once_the_replicas_have_recorded_them(world: Parts) -> None:
+def test_new_settings_are_answered_once_the_replicas_have_recorded_them() -> None:
+    world = Parts(ALICE)
     tree, root = rooted(world)
     world.root_settings.create(Create(SLOWER, BOB, number=7))
     assert world.ordered == [SettingsLearned(SLOWER)]
@@ -102,9 +103,8 @@ def test_new_settings_are_answered_once_the_replicas_have_recorded_them(world: P
     assert (root.noted, root.holders) == (SLOWER, 1)
 
 
-def test_a_request_is_routed_again_if_this_peer_is_no_root_by_the_time_the_replicas_have_recorded_it(
-    world: Parts,
-) -> None:
+def test_a_request_is_routed_again_if_this_peer_is_no_root_by_the_time_the_replicas_have_recorded_it() -> None:
+    world = Parts(ALICE)
     tree, _ = rooted(world)
     request = Create(SLOWER, BOB, number=7)
     world.root_settings.create(request)

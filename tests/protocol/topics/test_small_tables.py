@@ -2,6 +2,7 @@
 
 import pytest
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.root_messages import NotRoot
 from quillcast.protocol.topics.state.overlay import Answers
@@ -52,16 +53,17 @@ def test_a_former_root_remembers_the_latest_successors_to_a_bound(monkeypatch: p
 
 
 def test_an_answer_goes_straight_and_over_the_overlay_when_it_is_asked_for_again(world: Parts) -> None:
-    answers, message = Answers(world.host, world.ring, world.dispatch), NotRoot(WEATHER, None)
+    dispatch = Dispatch()
+    answers, message = Answers(world.host, world.ring, dispatch), NotRoot(WEATHER, None)
     heard: list[Contact] = []
-    world.dispatch.on_message(NotRoot, lambda sender, _: heard.append(sender))
+    dispatch.on_message(NotRoot, lambda sender, _: heard.append(sender))
     answers.tell(BOB, message, again=False)
     answers.tell(BOB, message, again=True)
     answers.tell(ALICE, message, again=True)
     assert world.host.sent == [(BOB, message), (BOB, message)]
     assert world.ring.routed == [(message, BOB.node_id)]
     assert heard == [ALICE]
-    world.ring.seats = {WEATHER: None}
+    world.overlay.seats.note(WEATHER, "site")
     answers.tell(BOB, message, again=True)
     assert world.ring.routed == [(message, BOB.node_id)], "what is rooted at a scope stays there"
 

@@ -14,16 +14,9 @@ from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
 DAVE = Contact(b"d" * 16, "127.0.0.1:4")
 
 
-def groups_of(world: Parts) -> TreeGroups:
-    return TreeGroups(
-        world.trees, world.neighbours, world.ring, world.ring, world.terms, world.schedule, world.source_streams,
-        world.placement, world.host.me,
-    )  # fmt: skip
-
-
 def between(world: Parts) -> tuple[TreeGroups, Tree, TreeGroup]:
     """Bob passes the topic on to this peer, which passes it on to Carol."""
-    groups, tree = groups_of(world), world.tree()
+    groups, tree = world.recovery.groups, world.tree()
     tree.flow.begin(FIRST, 0, 0.0, 0)
     tree.parent, tree.path = BOB, (BOB.node_id,)
     world.child(tree, CAROL)
@@ -33,7 +26,7 @@ def between(world: Parts) -> tuple[TreeGroups, Tree, TreeGroup]:
 
 
 def test_a_topic_without_a_place_here_has_no_group(world: Parts) -> None:
-    assert groups_of(world).find(PAUL) is None
+    assert world.recovery.groups.find(PAUL) is None
 
 
 def test_the_members_are_the_parent_and_the_children(world: Parts) -> None:
@@ -57,7 +50,7 @@ def test_events_of_a_past_term_are_asked_of_all_neighbours(world: Parts) -> None
 @pytest.mark.parametrize("at_root", [True, False])
 def test_all_neighbours_are_asked_about_a_stream_whose_source_is_gone(world: Parts, at_root: bool) -> None:
     """None of them may have any of it, and one may know for how long it has been there."""
-    groups, tree = groups_of(world), world.root(BY_SOURCE)
+    groups, tree = world.recovery.groups, world.root(BY_SOURCE)
     carol, dave = (SourcesChild(world.host, each, 0, FIRST, 0, sends_only=False) for each in (CAROL, DAVE))
     tree.enter(carol)
     tree.enter(dave)

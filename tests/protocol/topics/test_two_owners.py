@@ -132,12 +132,12 @@ def test_who_is_to_keep_or_to_have_the_topic_hears_of_that_session(world: Parts)
     world.known.learn(other)
     assert world.known.entry(tree.topic).rival == other
     world.overlay.leaf_set.add(PEER)
-    world.transfer.resign(tree)
+    world.leadership_transfer.resign(tree)
     (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
     assert (handed.descriptor, handed.rival) == (mine, other)
     del world.host.sent[:]
     send_entries(world.host, PEER, [(mine, FIRST)], world.known.rivals)
     assert world.host.sent == [(PEER, RecordState([(other, NO_TERM), (mine, FIRST)]))]
     next_root = Parts(PEER)
-    next_root.transfer.received(PEER, handed)
+    next_root.leadership_transfer.received(PEER, handed)
     assert next_root.known.rivals == {DESCRIPTOR.topic: other}
