@@ -655,3 +655,17 @@ def test_who_enters_a_mesh_while_events_flow_gets_them_over_channels() -> None:
         site.village.run(0.5)
     assert reader.payloads[-15:] == [b"%d" % number for number in range(25, 40)]
     assert marks.get("asked_for_range", 0) == asked
+
+
+def test_a_peer_is_consistent_only_if_its_publishers_and_the_managers_here_are() -> None:
+    site = Site(2, Star())
+    peer = site.village.peers[1]
+    publisher = site.village.publisher(1, site.name)
+    peer.check()
+    publisher.retained_bytes += 1
+    with pytest.raises(AssertionError):
+        peer.check()
+    publisher.retained_bytes -= 1
+    peer.scoping.managers[site.party.id][0].state.next_label = 0
+    with pytest.raises(AssertionError):
+        peer.check()

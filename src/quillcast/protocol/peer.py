@@ -355,3 +355,4 @@ class Peer:
         self.streams.check()
         self.overlay.check()
         self.topics.check()
+        self.scoping.check()

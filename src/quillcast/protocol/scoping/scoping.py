@@ -565,6 +565,11 @@ class Scoping:
                     self.superseded(party, epoch, at)
                     return
 
+    def check(self) -> None:
+        """Raise AssertionError unless the managers here are consistent."""
+        for manager, _ in self.managers.values():
+            manager.check()
+
 
 def _entry_points(controller: LocalController | None) -> dict[bytes, Contact]:
     """By topic: the scope's entry point, where that is another than the one that Joins reach first."""
