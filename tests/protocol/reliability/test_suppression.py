@@ -6,42 +6,20 @@ import pytest
 
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
-from quillcast.core.ranges import Range, RangeSet, intersection
-from quillcast.protocol.reliability.domain import AgentDue, Post, RecoveryTimes, StreamId
+from quillcast.core.ranges import Range, RangeSet
+from quillcast.protocol.reliability.domain import AgentDue
 from quillcast.protocol.reliability.messages import RELAYS_MAX, Offered, Sought
 from quillcast.protocol.reliability.protocols.suppression import Suppression
 from quillcast.protocol.wire import decode, encode
-from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, WEATHER, RecordingHost
-
-TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0, datagram_gap_s=0.25)
-SITE = b"s" * 16
-STREAM = StreamId(WEATHER, FIRST)
+from tests.protocol.recording import ALICE, BOB, CAROL
+from tests.protocol.reliability.member import SITE, STREAM, TIMES, DomainMember
 
 
-class Member:
-    """Bob, after whom Carol and Alice come; what he holds and lacks are values."""
+class Member(DomainMember):
+    """What it says, and when."""
 
     def __init__(self) -> None:
-        self.host = RecordingHost(BOB)
-        self.held, self.missing = RangeSet(), list[Range]()
-        self.told = list[StreamId]()
-        self.at_border = True
-        self.agent = Suppression(Post(self.host, TIMES, SITE, self))
-        self.agent.follow((CAROL, ALICE))
-
-    def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
-        return intersection(among, self.held)
-
-    def lacks(self, stream: StreamId) -> list[Range]:
-        return self.missing
-
-    def found(self, stream: StreamId) -> None:
-        self.told.append(stream)
-
-    def look(self) -> tuple[list[tuple[Contact, list[Range]]], list[Range]]:
-        """Look for what is missing: the holders, and what the domain lacks."""
-        found = self.agent.find(STREAM, self.missing, [ALICE], at_border=self.at_border)
-        return [(contact, [*ranges]) for contact, ranges in found.holders], [*found.lacks]
+        super().__init__(Suppression)
 
     def wait(self) -> None:
         """The waits before questions and offers are over."""

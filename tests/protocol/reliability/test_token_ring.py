@@ -1,46 +1,30 @@
 """One member of a token ring: what it enters, reads and passes on."""
 
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import Range, RangeSet, intersection
-from quillcast.protocol.reliability.domain import AgentDue, Post, RecoveryTimes, StreamId
+from quillcast.core.ranges import Range, RangeSet
+from quillcast.protocol.reliability.domain import AgentDue
 from quillcast.protocol.reliability.messages import Lacking, RingToken
 from quillcast.protocol.reliability.protocols.token_ring import TokenRing
-from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, WEATHER, RecordingHost
+from tests.protocol.recording import ALICE, BOB, CAROL
+from tests.protocol.reliability.member import SITE, STREAM, TIMES, DomainMember
 
-TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0, datagram_gap_s=0.25)
-SITE = b"s" * 16
-STREAM = StreamId(WEATHER, FIRST)
 DAVE = Contact(b"d" * 16, "127.0.0.1:4")
 
 
-class Member:
-    """Bob, after whom Carol and Alice come; what he holds and lacks are values."""
+class Member(DomainMember):
+    """What it passes on."""
 
     def __init__(self) -> None:
-        self.host = RecordingHost(BOB)
-        self.held, self.missing = RangeSet(), list[Range]()
-        self.told = list[StreamId]()
-        self.at_border = True
-        self.agent = TokenRing(Post(self.host, TIMES, SITE, self))
-        self.agent.follow((CAROL, ALICE))
-
-    def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
-        return intersection(among, self.held)
-
-    def lacks(self, stream: StreamId) -> list[Range]:
-        return self.missing
-
-    def found(self, stream: StreamId) -> None:
-        self.told.append(stream)
+        super().__init__(TokenRing)
 
     def look(self) -> tuple[list[tuple[Contact, list[Range]]], list[Range]]:
-        """Look for what is missing, and let due timers run: the holders, and what the domain lacks."""
-        found = self.agent.find(STREAM, self.missing, [ALICE], at_border=self.at_border)
+        """Look for what is missing, and let due timers run."""
+        found = super().look()
         timers, self.host.timers = self.host.timers, []
         for timer, _ in timers:
             assert isinstance(timer, AgentDue)
             self.agent.due(timer.what)
-        return [(contact, [*ranges]) for contact, ranges in found.holders], [*found.lacks]
+        return found
 
     def comes(self, starter: Contact, serial: int, *lacking: Lacking) -> None:
         self.agent.received(ALICE, RingToken(SITE, starter.node_id, serial, lacking))
