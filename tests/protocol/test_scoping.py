@@ -504,6 +504,21 @@ def test_with_redundant_channels_the_loss_of_a_member_delays_nobody(policy: Scop
     assert all(reader.payloads == EVENTS for number, reader in readers.items() if number != forwarder)
 
 
+def change_under_load(site: Site, policy: ScopePolicy, publish: Callable[[], object]) -> None:
+    """Change the policy, and publish until the change is complete and a little longer."""
+    swaps = site.village.peers[1].scoping.managers[site.party.id][0].swaps
+    site.policy = policy
+    site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
+    for _ in range(300):
+        publish()
+        if swaps.running == {} and [*swaps.in_force.values()] == [policy]:
+            break
+    else:
+        raise AssertionError(f"after 6 s, {swaps.in_force} are in force, and {swaps.running} is being changed")
+    for _ in range(50):
+        publish()
+
+
 POLICIES = [Star(), Ring(), IpMulticast(), Stripes(stripes=3), KAry(fan_out=2), Mesh(), Chain()]
 
 
@@ -516,16 +531,14 @@ def test_with_recovery_switched_off_policies_change_under_load_and_nothing_is_lo
     site = Site(8, first)
     readers = site.subscribe(site.members)
     publisher, sent, parents = site.village.publisher(0, site.name), list[bytes](), site.parents()
+
+    def publish() -> None:
+        sent.append(b"%d" % len(sent))
+        site.village.publish(0, publisher, sent[-1])
+        site.village.run(0.02)
+
     for policy in [each for each in POLICIES if each != first]:
-        site.policy = policy
-        site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
-        for _ in range(300):
-            sent.append(b"%d" % len(sent))
-            site.village.publish(0, publisher, sent[-1])
-            site.village.run(0.02)
-        manager = site.village.peers[1].scoping.managers[site.party.id][0]
-        assert manager.swaps.running == {}
-        assert [*manager.swaps.in_force.values()] == [policy]
+        change_under_load(site, policy, publish)
         assert site.parents() == parents, "nobody moves in the tree"
     site.village.run(0.3)
     assert all(reader.payloads == sent for reader in readers.values())
@@ -566,14 +579,9 @@ def test_nor_is_anything_that_sources_number(first: ScopePolicy, monkeypatch: py
     monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)
     site = Site(9, first)
     publish = by_sources(site, 0, site.members[4], site.members[8])
-    readers, sent, manager = site.subscribe(site.members[:8]), list[bytes](), site.village.peers[1].scoping.managers
+    readers, sent = site.subscribe(site.members[:8]), list[bytes]()
     for policy in [first, *(each for each in POLICIES if each != first), DelayOptimised(per_origin=True)]:
-        site.policy = policy
-        site.village.act(1, lambda peer: peer.scoping.policies_changed(site.party.id))
-        for _ in range(300):
-            sent += publish(b"%d" % len(sent))
-        assert manager[site.party.id][0].swaps.running == {}
-        assert [*manager[site.party.id][0].swaps.in_force.values()] == [policy]
+        change_under_load(site, policy, lambda: sent.extend(publish(b"%d" % len(sent))))
     site.village.run(0.3)
     assert all(sorted(reader.payloads) == sorted(sent) for reader in readers.values())
     assert "asked_for_range" not in site.village.world.journal.marks
