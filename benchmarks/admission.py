@@ -111,7 +111,7 @@ def simulated(peers: int) -> list[Row]:
     gc.disable()  # peers live as long as the run does; looking for rubbish among them doubles its time
     network = Network(TransitStub(peers, derived(SEED, "transit-stub")), derived(SEED, "network"))
     config, journal = Config(), Journal(keep=frozenset())
-    world = World(SEED, network, lambda host: Peer(host, config), None, share_bundles=True, journal=journal)
+    world = World(SEED, network, lambda host: Peer(host, config), None, journal=journal)
     join_all(world, peers)
     chance = derived(SEED, "topics")
     topics = [Topic(world, kind, f"{kind}/{number}", peers, chance) for kind in KINDS for number in range(TOPICS)]

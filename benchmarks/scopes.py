@@ -133,7 +133,6 @@ class Country:
             Network(topology, derived(seed, "network")),
             lambda host: Watched(host, config, self._arrived),
             None,
-            share_bundles=True,
             journal=Journal(keep=frozenset()),
         )
 

@@ -2,8 +2,8 @@
 
 Peers join through random known ones on a transit-stub topology, twice as many in every period. Then 100 topics get 100
 subscribers and one event each, and the run ends with the last delivery. Timers are those of live peers. Messages and
-bundles are immutable and shared by reference; with --bytes messages travel as bytes, as in all tests. Each size runs in
-a process of its own.
+bundles are immutable and passed by reference; with --bytes they travel as bytes, as in all tests. Each size runs in a
+process of its own.
 """
 
 import argparse
@@ -176,7 +176,6 @@ def measure(peers: int, topics: int, subscribers: int, *, as_bytes: bool) -> dic
         network,
         lambda host: Peer(host, config),
         WireCodec() if as_bytes else None,
-        share_bundles=True,
         journal=Journal(keep=frozenset()),
     )
     began = time.perf_counter()
@@ -201,7 +200,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--quick", action="store_true", help="small sizes only, in under a minute")
     parser.add_argument("--peers", type=int, nargs="*", help="sizes (default: 2000 10000)")
-    parser.add_argument("--bytes", action="store_true", help="let messages travel as bytes, instead of by reference")
+    parser.add_argument(
+        "--bytes", action="store_true", help="let messages and bundles travel as bytes"
+    )
     options = parser.parse_args()
     sizes = options.peers or ([500, 1000] if options.quick else [2000, 10_000])
     rows = []

@@ -45,7 +45,7 @@ def test_protocol_and_kernel_make_the_same_trees(count: int, digit_bits: int, mo
         peers=count, duration_s=start_s + SUBSCRIBED_S, join_s=join_s, topology=TransitStub(), config=config,
         topics=plans, check_every=NO_BOUND,
     )  # fmt: skip
-    simulation = Simulation(scenario, 5, codec=None, share_bundles=True)
+    simulation = Simulation(scenario, 5, codec=None)
     simulation.world.run(start_s)
     machines, tables = extracted(simulation, digit_bits)
     monkeypatch.setattr(RoutingTable, "consider", _no_change)  # those who visit would enter tables while readers come

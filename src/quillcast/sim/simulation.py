@@ -54,7 +54,7 @@ class Simulation(Observed):
     """Runs a scenario under a seed, which determines all random choices, and checks what must hold.
 
     `watch` is called with every process that starts, before its first input. `policy` is the forwarding policy of all
-    peers; None for Scribe's tree. `codec`, `share_bundles` and `journal` are those of `Surroundings`.
+    peers; None for Scribe's tree. `codec` and `journal` are those of `Surroundings`.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class Simulation(Observed):
         seed: int,
         *,
         codec: Codec | None = WireCodec(),  # noqa: B008  stateless
-        share_bundles: bool = False,
         journal: Journal | None = None,
         watch: Callable[[SimHost], None] | None = None,
         policy: ForwardingPolicy | None = None,
@@ -86,8 +85,8 @@ class Simulation(Observed):
             datagrams=scenario.disturbance.datagrams,
         )
         world = World(
-            seed, network, self._peer, codec, window_bytes=scenario.window_bytes, share_bundles=share_bundles,
-            journal=journal, after_step=self._check_step if scenario.check_every else None,
+            seed, network, self._peer, codec, window_bytes=scenario.window_bytes, journal=journal,
+            after_step=self._check_step if scenario.check_every else None,
         )  # fmt: skip
         super().__init__(scenario, seed, world)
         self.judges, self.held_leases, self.bounds = Judges(self), HeldLeases(self), ScopeBounds(self)

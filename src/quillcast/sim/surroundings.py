@@ -17,9 +17,8 @@ class Surroundings(Clock):
 
     Args:
         network: delays and disturbances between machines.
-        codec: encodes messages; None shares the message objects, which is faster and less realistic.
+        codec: encodes messages; None passes messages and bundles by reference, which is faster and less realistic.
         window_bytes: credit for bundles of each ordered pair of peers.
-        share_bundles: pass bundles by reference instead of as bytes.
         journal: where trace records go.
     """
 
@@ -29,7 +28,6 @@ class Surroundings(Clock):
         codec: Codec | None,
         *,
         window_bytes: int = WINDOW_BYTES,
-        share_bundles: bool = False,
         journal: Journal | None = None,
     ) -> None:
         super().__init__()
@@ -38,8 +36,8 @@ class Surroundings(Clock):
         self.steps = 0
         self.encode: Callable[[Message], Any] = codec.encode if codec is not None else _same
         self.decode: Callable[[Any], Any] = codec.decode if codec is not None else _same
-        self.pack: Callable[[Bundle], Any] = _same if share_bundles else Bundle.encode
-        self.unpack: Callable[[Any], Bundle] = _same if share_bundles else Bundle.decode
+        self.pack: Callable[[Bundle], Any] = Bundle.encode if codec is not None else _same
+        self.unpack: Callable[[Any], Bundle] = Bundle.decode if codec is not None else _same
         self.addresses: dict[str, int] = {}
         """The number of the machine at each address."""
 

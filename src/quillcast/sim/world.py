@@ -41,11 +41,10 @@ class World(Surroundings):
         codec: Codec | None,
         *,
         window_bytes: int = WINDOW_BYTES,
-        share_bundles: bool = False,
         journal: Journal | None = None,
         after_step: Callable[[SimHost], None] | None = None,
     ) -> None:
-        super().__init__(network, codec, window_bytes=window_bytes, share_bundles=share_bundles, journal=journal)
+        super().__init__(network, codec, window_bytes=window_bytes, journal=journal)
         self.seed = seed
         self.machines: list[Machine] = []
         self._exchange = Exchange()
