@@ -200,9 +200,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     parser.add_argument("--quick", action="store_true", help="small sizes only, in under a minute")
     parser.add_argument("--peers", type=int, nargs="*", help="sizes (default: 2000 10000)")
-    parser.add_argument(
-        "--bytes", action="store_true", help="let messages and bundles travel as bytes"
-    )
+    parser.add_argument("--bytes", action="store_true", help="let messages and bundles travel as bytes")
     options = parser.parse_args()
     sizes = options.peers or ([500, 1000] if options.quick else [2000, 10_000])
     rows = []

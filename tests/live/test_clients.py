@@ -300,12 +300,12 @@ def test_a_client_counts_nothing_of_a_best_effort_session_of_its_peer_as_stable(
     at_peer.receipt(FIRST, 3, 3)
     tell()
     publisher.check()
-    assert [publisher.is_stable(event) for event in range(2)] == [True, False]
-    assert publisher.is_stable(2) is not hears, "it was sent as that of a best-effort session"
+    assert [is_stable(publisher, event) for event in range(2)] == [True, False]
+    assert is_stable(publisher, 2) is not hears, "it was sent as that of a best-effort session"
     publish(b"kept")
     at_peer.receipt(FIRST, 4, 4)
     tell()
-    assert publisher.is_stable(3)
+    assert is_stable(publisher, 3)
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["opens it later", "has a publisher"])

@@ -146,11 +146,11 @@ class Judges:
     def _before_it_asked(self, reader: Reader, writer: Writer, told: Told) -> None:
         """Nobody who asks for what comes from now on is told of events that were stable by then."""
         assert reader.start is not None
-        stable = writer.stable_by(reader.asked_at)
-        if reader.earliest or told.term != reader.start.term or told.first >= stable:
+        stable = writer.never_stable.missing(told.first, min(told.last, writer.stable_by(reader.asked_at)))
+        if reader.earliest or told.term != reader.start.term or not stable:
             return
         raise Broken(
-            f"old loss: reader {reader.name} of topic {reader.topic} was told that it lost event {told.first} of "
+            f"old loss: reader {reader.name} of topic {reader.topic} was told that it lost event {stable[0][0]} of "
             f"{writer.name} ({told.why}), which was stable when it asked for what comes from now on",
             f"topic:{reader.topic}",
         )

@@ -453,7 +453,7 @@ def test_what_was_published_in_a_best_effort_session_never_counts_as_stable_thou
     assert listener.unkept == [(1, 3)]
     publisher.offer([b"stable again"])
     publisher.receipt(IN_SESSION[2], 4, 4)
-    assert [publisher.is_stable(sequence) for sequence in range(4)] == [True, False, False, True]
+    assert [is_stable(publisher, sequence) for sequence in range(4)] == [True, False, False, True]
     assert (publisher.unsettled, publisher.retained_bytes) == (0, 0)
 
 
@@ -479,7 +479,7 @@ def test_what_a_best_effort_session_may_have_admitted_never_counts_as_stable_and
     assert sequences(carried) == [(0, 1), (1, 2)]
     publisher.receipt(IN_SESSION[2], 2, 2)
     assert ([block.first for block in listener.discarded], listener.unkept) == ([0], [(1, 2)])
-    assert [publisher.is_stable(sequence) for sequence in range(2)] == [False, False]
+    assert [is_stable(publisher, sequence) for sequence in range(2)] == [False, False]
     publisher.check()
 
 
@@ -490,7 +490,7 @@ def test_what_a_best_effort_session_had_no_root_for_becomes_stable_in_the_next()
     publisher.offer([b"waits"])
     begin_session(publisher, 2)
     publisher.receipt(IN_SESSION[2], 1, 1)
-    assert publisher.is_stable(0)
+    assert is_stable(publisher, 0)
 
 
 def test_what_was_admitted_when_a_topic_turns_out_to_be_best_effort_is_not_sent_again() -> None:

@@ -279,7 +279,7 @@ def test_what_subscribers_missed_of_best_effort_sessions_never_counts_as_stable(
     assert all(missed.isdisjoint(map(int, reader.payloads)) for reader in readers.values())
     best_effort = {event for event in range(publisher.next) if sessions[event // 5] == "best_effort"}
     assert program.never_stable == best_effort
-    assert [event for event in range(publisher.next) if publisher.is_stable(event)] == [
+    assert [event for event in range(publisher.next) if is_stable(publisher, event)] == [
         event for event in range(publisher.next) if event not in best_effort
     ]
 

@@ -91,7 +91,7 @@ class PublisherHost(Protocol):
 class Publisher:
     """Sequences count 0, 1, 2, ... `admitted` is one past the last event that has a position.
 
-    All events below `stable` are stable but those in `dropped`, which never are: ask `is_stable`.
+    All events below `stable` are stable but those in `dropped`, which never are.
     """
 
     def __init__(
