@@ -1140,6 +1140,14 @@ MUTANTS = (
         "test_what_a_best_effort_session_may_have_admitted_never_counts_as_stable_and_is_sent_again",
     ),
     Mutant(
+        "publishers-that-moved-unmarked",
+        "An event of a publisher that went on at another source is marked if it was reported lost by its position.",
+        "protocol/forwarding/doubts.py",
+        "        doubt.numbered |= dict.fromkeys(numbered)\n",
+        "",
+        "protocol/forwarding/test_edge.py::test_so_are_those_of_a_clients_publisher_that_goes_on_at_another_source",
+    ),
+    Mutant(
         "earlier-answers-end-a-pause",
         "A paused root goes by what its replicas answer to a question that it asked since.",
         "protocol/topics/root/replication.py",

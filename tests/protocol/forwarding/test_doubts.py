@@ -36,6 +36,27 @@ def test_events_of_a_stream_come_again_in_a_later_session(later: Term) -> None:
     assert doubts.may_be(PAUL, later, 3, 3) == [], "it admitted the publisher's events in order"
 
 
+@pytest.mark.parametrize(("stream", "beside"), [(STREAM, BESIDE), (BESIDE, STREAM)])
+def test_a_publisher_that_was_numbered_in_a_stream_may_bring_its_events_to_another_one(
+    stream: Term, beside: Term
+) -> None:
+    doubts = Doubts()
+    doubts.note(stream, 1, 3, 1, numbered=[PAUL])
+    assert doubts.may_be(PAULA, beside, 0, 3) == []
+    assert doubts.may_be(PAUL, beside, 3, 1) == [(0, 1)]
+    assert doubts.may_be(PAUL, beside, 4, 3) == [(0, 1)]
+    assert doubts.may_be(PAUL, beside, 7, 1) == []
+
+
+def test_what_a_publisher_did_not_bring_to_its_next_stream_was_reported_by_its_positions() -> None:
+    doubts = Doubts()
+    doubts.note(BESIDE, 1, 3, 1, numbered=[PAUL])
+    assert not doubts.account_for(PAULA, (1, 2), Position(STREAM, 0))
+    assert not doubts.account_for(PAUL, (1, 4), Position(STREAM, 0))
+    assert doubts.account_for(PAUL, (1, 3), Position(STREAM, 0))
+    assert not doubts.account_for(PAUL, (1, 2), Position(STREAM, 0))
+
+
 def test_one_source_never_brings_what_another_one_numbered() -> None:
     doubts = Doubts()
     doubts.note(STREAM, 0, 2, 0)

@@ -19,6 +19,7 @@ from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes,
 
 THIRD = Term(3, FIRST.node)
 STREAM = Term(RELIABLE_STREAMS, FIRST.node)
+BESIDE = Term(RELIABLE_STREAMS, b"t" * 16)
 NOTHING: tuple[Bundle, ...] = ()
 
 
@@ -442,6 +443,22 @@ def test_so_are_those_of_a_sources_stream_where_a_root_readmits_them() -> None:
     edge.take(down(FIRST, 0, *[block(PAUL, number) for number in range(1, 6)]))
     assert notes.got == [b"0", b"1", b"2", b"3", b"4", b"5"]
     assert notes.recovered == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("brings", [True, False])
+def test_so_are_those_of_a_clients_publisher_that_goes_on_at_another_source(brings: bool) -> None:
+    edge, notes, host = an_edge(since=STREAM)
+    edge.readmits = Readmits.NO
+    edge.take(down(STREAM, 0, block(PAUL, 0)))
+    edge.begin(BESIDE, 0)
+    edge.skip(STREAM, [(1, 3)], "unavailable")
+    first = 1 if brings else 3
+    edge.take(down(BESIDE, 0, block(PAULA, 0, b"a"), *[block(PAUL, number) for number in range(first, 5)]))
+    assert edge.give_up_holes(host.now() + 1, NOTHING) is not brings
+    edge.tell_losses()
+    assert notes.got == [b"0", b"a", *[b"%d" % number for number in range(first, 5)]]
+    assert not brings or notes.recovered == [b"1", b"2"]
+    assert notes.lost_ == [(STREAM.counter, 1, 3, "unavailable")], "what it discarded before is not reported twice"
 
 
 @pytest.mark.parametrize("kept", [True, False])

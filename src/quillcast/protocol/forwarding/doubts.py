@@ -5,6 +5,10 @@ events of each publisher in order. So in the same term, an event that was there 
 terms, it is one of the next events of its publisher, at most as many as the positions. But if the publisher had an
 event behind those positions, all its events before that one were passed over. Clocks are not used, because those of
 peers differ.
+
+A source's stream brings nothing that another source numbered in the same session. But the publisher of a client may go
+on at another peer, which numbers again what was not stable (`live.clients.direct`). It is known to have moved if its
+latest event before the loss stood in the former stream.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -21,12 +25,13 @@ LOST_RANGES_MAX = 1024  # per term; the oldest are forgotten, and holes there ar
 class Doubt:
     """The lost positions of a term whose events are unknown."""
 
-    __slots__ = ("before", "came", "holed", "looks", "lost", "met", "most", "open", "positions")
+    __slots__ = ("before", "came", "holed", "looks", "lost", "met", "most", "numbered", "open", "positions")
 
     def __init__(self) -> None:
         self.lost = RangeSet()
         self.positions = RangeSet()  # those of them at which an event may still arrive
         self.came: dict[bytes, tuple[int, int]] = {}  # by publisher: its last event of this term, and where that stood
+        self.numbered: dict[bytes, None] = {}  # publishers whose latest event was of this term, which is a source's
         self.before = 0  # positions up to the last lost one from before the start, whose events another term may bring
         self.most = 0  # how many events of one publisher may have been there and were not delivered yet
         self.open = 0  # positions for which no event has arrived, nor been found missing
@@ -42,6 +47,10 @@ class Doubt:
         came, at = self.came.get(publisher, (0, 0))
         return _size(self.lost.within(at, end) if came <= first else self.lost.within(0, min(at, end)))
 
+    def has_moved(self, publisher: bytes, term: Term, other: Term) -> bool:
+        """Was a publisher numbered by the source of this term, and is it by that of another in the same session?"""
+        return publisher in self.numbered and not _may_bring(term, other)
+
     def stands_at(self, publisher: bytes, index: int) -> None:
         """An event of this term comes: those of other terms that came before it were at earlier lost positions only."""
         if publisher in self.met:
@@ -56,13 +65,18 @@ class Doubts:
     def __init__(self) -> None:
         self.terms: dict[Term, Doubt] = {}
 
-    def note(self, term: Term, first: int, last: int, taken: int, start: int = 0, begun: Iterable[bytes] = ()) -> None:
+    def note(
+        self, term: Term, first: int, last: int, taken: int, start: int = 0, begun: Iterable[bytes] = (),
+        numbered: Iterable[bytes] = (),
+    ) -> None:  # fmt: skip
         """Record that positions [first, last) were reported lost. All below `taken` were delivered or lost before.
 
         The stream of a source is owed from `start` on. So another term may bring what stood before that, too, ahead of
-        those positions' events. Not of publishers whose events have `begun` to come.
+        those positions' events. Not of publishers whose events have `begun` to come. The latest events of some stood in
+        that stream (`numbered`).
         """
         doubt = self.terms.setdefault(term, Doubt())
+        doubt.numbered |= dict.fromkeys(numbered)
         doubt.before = max(doubt.before, start)
         doubt.met = {**dict.fromkeys(begun, doubt.before), **doubt.met} if doubt.before else doubt.met
         doubt.most += last - min(first, max(taken, doubt.positions.end))
@@ -101,12 +115,13 @@ class Doubts:
                 doubt.open = max(0, doubt.open - _size(here))
                 found.update((first - index, last - index) for first, last in here)
                 known = most if index + count >= doubt.positions.end else known
-            elif doubt.looks < OLD_LOOKS and _may_bring(term, doubted):
+            elif doubt.looks < OLD_LOOKS and (_may_bring(term, doubted) or publisher in doubt.numbered):
                 marked = max(0, min(most - known, count))
                 found.add(0, marked)
                 if publisher not in doubt.holed:  # otherwise those were the missing ones, rather than these
                     doubt.open = max(0, doubt.open - marked)
-                known = min(known + count, most) if doubted.precedes(term, streams_first=True) else known
+                is_later = doubt.has_moved(publisher, term, doubted) or doubted.precedes(term, streams_first=True)
+                known = min(known + count, most) if is_later else known
             doubt.met[publisher] = known
         return found.ranges()
 
@@ -128,14 +143,15 @@ class Doubts:
         """Were missing events of a publisher, before one at a position, reported by their positions?
 
         Each position accounts for one event. The events were in that term or in an earlier one, and in no stream of
-        another source than this event or the one `after` which they are missing.
+        another source than this event or the one `after` which they are missing, unless their publisher has moved.
         """
         first, last = missing
         events, found = last - first, list[tuple[Doubt, int]]()
         here = before.term
-        terms = [each for each in self.terms if each == here or each.precedes(here)]
-        terms = [each for each in terms if _may_share_source(each, here) and _may_share_source(each, after)]
-        for term in sorted(terms, key=lambda each: (each.session, each), reverse=True):
+        moved = [each for each, doubt in self.terms.items() if doubt.has_moved(publisher, each, here)]
+        earlier = [each for each in self.terms if each == here or each.precedes(here)]
+        shared = [each for each in earlier if _may_share_source(each, here) and _may_share_source(each, after)]
+        for term in sorted(dict.fromkeys((*moved, *shared)), key=lambda each: (each.session, each), reverse=True):
             doubt, end = self.terms[term], before.index if term == before.term else NUMBER_MAX
             found.append((doubt, min(events, doubt.open, doubt.places(publisher, first, end))))
             events -= found[-1][1]
@@ -156,6 +172,7 @@ class Doubts:
             doubt.looks += 1
             doubt.met = {publisher: count for publisher, count in doubt.met.items() if publisher in publishers}
             doubt.came = {publisher: last for publisher, last in doubt.came.items() if publisher in publishers}
+            doubt.numbered = {publisher: None for publisher in doubt.numbered if publisher in publishers}
             doubt.holed = {publisher: None for publisher in doubt.holed if publisher in publishers}
 
     def keep(self, keep: Callable[[Term], bool]) -> None:
@@ -173,5 +190,5 @@ def _may_bring(term: Term, doubted: Term) -> bool:
 
 
 def _may_share_source(term: Term, other: Term) -> bool:
-    """May one publisher's events stand in both? A source numbers those of its own process only."""
+    """May one publisher's events stand in both, if it has not moved? A source numbers those of its own process."""
     return not (term.of_source and other.of_source) or term.node == other.node

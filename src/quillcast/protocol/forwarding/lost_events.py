@@ -190,7 +190,8 @@ class LostEvents(OwedTerms):
             self.doubts = self.doubts or Doubts()
             start = max(term_cursor.start, term_cursor.old) if loss.term.of_source else 0
             begun = [publisher for publisher, cursor in self.publishers.items() if cursor.began is not None]
-            self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next, start, begun)
+            numbered = [each for each in begun if loss.term.of_source and self.publishers[each].term == loss.term]
+            self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next, start, begun, numbered)
 
     def _overtake(self, cursor: PublisherCursor, publisher: bytes, before: int, term: Term) -> None:
         """An event of a best-effort stream came: nothing waits for what the source's reliable one before it had.
