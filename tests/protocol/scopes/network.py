@@ -17,7 +17,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import ControlMessage, Role
 from quillcast.protocol.scopes.policy import Group, WantedChannel
-from quillcast.protocol.scopes.records import arrived, decode, encode
+from quillcast.protocol.scopes.records import arrived, decode, encode, originated
 from quillcast.protocol.scopes.state import ScopeConfig
 
 LEASE_S = 5.0
@@ -232,16 +232,24 @@ class Network:
             assert controller.malformed == 0
 
 
+def beginning(controller: LocalController, topic: bytes) -> bytes:
+    """The record of a bundle that begins at a peer; empty at a client, or without a part in the topic."""
+    assignment, label = controller.membership.assignment(topic), controller.membership.label(topic)
+    if assignment.depth is None or label is None or controller.membership.relation == "client":
+        return b""
+    return encode(originated(assignment.depth, label))
+
+
 def published(controller: LocalController, topic: bytes) -> list[Departure]:
     """A bundle is published at a peer: the channels that it takes, and its record in each."""
-    return _departures(controller, topic, controller.record(topic))
+    return _departures(controller, topic, beginning(controller, topic))
 
 
 def came(controller: LocalController, topic: bytes, data: bytes) -> list[Departure]:
     """A bundle came to a peer with this record. A client never forwards."""
     if controller.membership.relation == "client" or not controller.admits(topic, data):
         return []
-    return _departures(controller, topic, data or controller.record(topic))
+    return _departures(controller, topic, data or beginning(controller, topic))
 
 
 def _departures(controller: LocalController, topic: bytes, data: bytes) -> list[Departure]:

@@ -10,7 +10,7 @@ from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import AddTag, Every, Modulo
 from quillcast.protocol.scopes.records import NO_RECORD, Pair, Record, decode, encode, originated
 from tests.protocol.recording import PAUL, RecordingHost, block
-from tests.protocol.scopes.network import peer
+from tests.protocol.scopes.network import beginning, peer
 from tests.protocol.scopes.test_channels import T, channel
 from tests.protocol.scopes.test_manager import T as CAMPUS_TOPIC
 from tests.protocol.scopes.test_manager import campus
@@ -61,7 +61,7 @@ def test_flows_carry_the_campus_example() -> None:
         flow = table.open(Flow(CAMPUS_TOPIC, table.budget))
         flow.begin(TERM, 0, until=60.0)
         for order in controller.channels:
-            filter_ = crossing(order, lambda envelope, at=controller: at.record(envelope.topic), {})
+            filter_ = crossing(order, lambda envelope, at=controller: beginning(at, envelope.topic), {})
             flow.open(Channel(PeerSink(host, order.spec.peer), 0, filter_))
     seen = list[bytes]()
     moving = [(peer("A").id, bundle(index, topic=CAMPUS_TOPIC)) for index in range(2)]

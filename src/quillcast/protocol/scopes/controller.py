@@ -27,7 +27,7 @@ from quillcast.protocol.scopes.messages import (
     Relation,
     Role,
 )
-from quillcast.protocol.scopes.records import decode, encode, originated
+from quillcast.protocol.scopes.records import decode
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
 
 LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
@@ -155,13 +155,6 @@ class LocalController:
         is_misrouted = any(channel.misroutes(topic, record) for channel in self.channels)
         self.misrouted += is_misrouted
         return not is_misrouted
-
-    def record(self, topic: bytes) -> bytes:
-        """The record of a bundle that locally originates here; empty at a client, or without a part in the topic."""
-        assignment, label = self.membership.assignment(topic), self.membership.label(topic)
-        if assignment.depth is None or label is None or self.membership.relation == "client":
-            return b""
-        return encode(originated(assignment.depth, label))
 
 
 Name = tuple[ChannelLabel, Spec, object]
