@@ -156,8 +156,9 @@ def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_ter
     world.root_settings.create(request)
     assert world.ordered == [OpenSession(tree.topic, request)]
     world.sessions.asked(tree, request)
-    assert world.ordered[1:] == [SettingsLearned(CLAIMED, lists=True), BecomeRoot(tree.topic, "transferred", ())]
+    assert world.ordered[1:] == [BecomeRoot(tree.topic, "transferred", (), CLAIMED)]
     assert world.ring.routed == [(request, tree.topic)]
+    world.known.learn(CLAIMED)
     assert world.root_terms.next_term(tree).owned
 
 
@@ -222,7 +223,7 @@ def test_a_session_whose_events_are_stable_ends_at_once_and_the_closest_peer_beg
     root.noted = tree.descriptor
     del world.ordered[:]
     world.sessions.recorded(tree)
-    assert world.ordered == [SettingsLearned(NEXT), BecomeRoot(tree.topic, "transferred", ())]
+    assert world.ordered == [BecomeRoot(tree.topic, "transferred", (), NEXT)]
     assert Mark("session_ended") in world.host.records
     assert world.ring.routed == [(request, tree.topic)]
 

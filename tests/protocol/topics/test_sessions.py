@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError
+from quillcast.core.trace import BecameRoot
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import ENTRIES_MAX, AccessDenied, entry, noting_former
 from quillcast.protocol.topics.config import TopicConfig
@@ -282,6 +283,30 @@ def test_what_subscribers_missed_of_best_effort_sessions_never_counts_as_stable(
     assert [event for event in range(publisher.next) if is_stable(publisher, event)] == [
         event for event in range(publisher.next) if event not in best_effort
     ]
+
+
+@pytest.mark.parametrize("peers", [1, 2])
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_the_first_event_of_a_reliable_session_is_stable_within_a_second_where_a_publisher_is_at_the_root(
+    admission: str, peers: int
+) -> None:
+    """A publisher that learns of the session asks for the root, which is about to begin it."""
+    village = Village(peers)
+    settings = Settings(delivery="best_effort", admission=admission)
+    village.act(0, lambda peer: peer.create(NAME, settings, lambda answer: None))
+    village.run(2)
+    root = village.root(NAME)
+    publisher, reader = village.publisher(root, NAME), Reader()
+    village.subscribe(root, NAME, reader)
+    village.publish(root, publisher, b"best effort")
+    village.run(1)
+    village.act(0, lambda peer: peer.change(NAME, {"delivery": "reliable"}, lambda answer: None))
+    village.run(1)
+    village.publish(root, publisher, b"reliable")
+    village.run(1)
+    assert (publisher.stable, reader.payloads) == (2, [b"best effort", b"reliable"])
+    terms = [record.term for _, _, record in village.world.journal.records if isinstance(record, BecameRoot)]
+    assert [term.session for term in terms] == [0, 1]
 
 
 OWNER, FRIEND, STRANGER = (Credentials.new() for _ in range(3))

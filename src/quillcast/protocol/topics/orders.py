@@ -81,8 +81,8 @@ class TopicOrders:
         if tree is None:
             return  # it was left before
         match effect:
-            case effects.BecomeRoot(_, how, publishers):
-                parts.candidacies.begin(tree, how, publishers)
+            case effects.BecomeRoot(_, how, publishers, session):
+                parts.candidacies.begin(tree, how, publishers, session)
             case effects.RootHere():
                 parts.publishing.root_here(tree)
                 parts.sessions.root_here(tree)

@@ -72,16 +72,22 @@ class Candidacies:
 
     # ---- what begins it
 
-    def begin(self, tree: Tree, how: str, publishers: Iterable[Contact] = ()) -> None:
-        """This peer is the closest: become the topic's root. `publishers` are told who is root once that is settled."""
+    def begin(
+        self, tree: Tree, how: str, publishers: Iterable[Contact] = (), session: Descriptor | None = None
+    ) -> None:
+        """This peer is the closest: become the topic's root. `publishers` are told who is root once that is settled.
+
+        It may be in the next `session`. Publishers here that learn of that look for the root, and wait for this one.
+        """
         tree.await_root()
-        candidacy = self.by_topic.get(tree.topic)
-        if candidacy is None:
-            candidacy = Candidacy(tree.topic, how, self.host.now())
-            candidacy.publishers |= dict.fromkeys(publishers)
+        known = self.by_topic.get(tree.topic)
+        candidacy = self.by_topic[tree.topic] = known or Candidacy(tree.topic, how, self.host.now())
+        candidacy.publishers |= dict.fromkeys(publishers)
+        if session is not None:
+            self.known.learn(session)
+        if known is None:
             self._start(candidacy)
             return
-        candidacy.publishers |= dict.fromkeys(publishers)
         if candidacy.how == "created":
             candidacy.how = how
         if how == "transferred" and not candidacy.noting:

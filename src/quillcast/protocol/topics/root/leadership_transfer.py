@@ -231,8 +231,7 @@ class LeadershipTransfer:
         message, turned_away = _without(self.host.contact, self._last_words(tree, root)), root.turned_away.values()
         publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
         self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s, self.host.contact)
-        self.known.learn(session)
-        self.dispatch.order(BecomeRoot(tree.topic, "transferred", tuple(publishers)))
+        self.dispatch.order(BecomeRoot(tree.topic, "transferred", tuple(publishers), session))
 
     # ---- a peer that leaves
 

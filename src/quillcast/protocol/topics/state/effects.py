@@ -40,11 +40,15 @@ class LeaveIfIdle(msgspec.Struct, frozen=True):
 
 
 class BecomeRoot(msgspec.Struct, frozen=True):
-    """This peer is the closest to the topic: be its root. `publishers` are told once that is settled."""
+    """This peer is the closest to the topic: be its root. `publishers` are told once that is settled.
+
+    `session`: it is the next one that begins, and nobody here has learned of it yet.
+    """
 
     topic: bytes
     how: str
     publishers: tuple[Contact, ...] = ()
+    session: Descriptor | None = None
 
 
 class Outdone(msgspec.Struct, frozen=True):
