@@ -23,7 +23,7 @@ from quillcast.protocol.scopes.records import Record, decode
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim.host import Machine, SimHost
-from tests.protocol.scopes.network import Network, Tree, peer, scope, topic
+from tests.protocol.scopes.network import Network, Tree, beginning, came, peer, scope, topic
 from tests.protocol.test_scoping import LEASE_S
 from tests.protocol.test_scoping import Network as Village
 from tests.protocol.topics.village import Reader
@@ -88,11 +88,11 @@ class Campus(Network, Shown):
         return self.managers[scope(owner).id].state.members[label].party.name
 
     def copies(self, at: str, record: bytes) -> Iterator[tuple[ChannelOrder, str, bytes]]:
-        for channel, changed in self.peers[peer(at).id].arrived(T, record):
+        for channel, changed in came(self.peers[peer(at).id], T, record):
             yield channel, channel.spec.peer.node_id[:1].decode(), changed
 
     def publish_at_a(self) -> list[str]:
-        return self.travel("A", self.peers[peer("A").id].record(T))
+        return self.travel("A", beginning(self.peers[peer("A").id], T))
 
 
 class Peers(Shown):
@@ -171,7 +171,7 @@ class Peers(Shown):
         self.carried.clear()
         self.village.publish(self.laptops["A"].number, self.publisher, b"k")
         self.village.run(5)
-        return self.travel("A", self.controller("A").record(described(self.topic).topic))
+        return self.travel("A", beginning(self.controller("A"), described(self.topic).topic))
 
 
 def test_figure_19_the_records_of_a_bundle_before_and_after_d_leaves() -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Rate
-from quillcast.protocol.scopes.rate_limits import COUNTED_MAX, RateLimits, RatesDue
+from quillcast.protocol.scopes.rate_limits import COUNTED_MAX, TICK_S, RateLimits, RatesDue
 from tests.protocol.recording import RecordingHost
 from tests.protocol.scopes.test_crossing import bundle
 
@@ -46,6 +46,13 @@ def test_channels_go_on_when_time_allows_it() -> None:
     host.time += 0.126
     assert limits.due(timer) == [BOB]
     assert sink.room() > 0
+
+
+def test_time_passes_before_a_channel_that_waits_is_looked_at_again() -> None:
+    """Else a moment that the clock cannot tell from now would never be over."""
+    host = RecordingHost()
+    RateLimits(host).wait(BOB, 1e-17)
+    assert [delay_s for _, delay_s in host.timers] == [TICK_S]
 
 
 def test_who_waits_for_a_high_rate_does_not_wait_for_a_low_one() -> None:

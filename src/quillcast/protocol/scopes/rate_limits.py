@@ -17,7 +17,7 @@ from quillcast.protocol.forwarding.channels import PeerSink
 from quillcast.protocol.scopes.channels import Rate
 
 BURST_S = 0.25  # a guess: bundles that came together may go together
-TICK_S = 0.001  # channels that may go on within this time go on together; a guess
+TICK_S = 0.001  # the least that a channel waits; those that may go on within this time go on together; a guess
 COUNTED_MAX = 4096  # bundles that are known to have been counted; a guess: no channel is further behind another
 Counted = tuple[bytes, Term, int]
 """A bundle: its topic, term and first position."""
@@ -102,8 +102,8 @@ class RateLimits:
         return LimitedSink(self, topic, contact, gates) if gates else PeerSink(self.host, contact)
 
     def wait(self, contact: Contact, seconds: float) -> None:
-        """A channel to a peer waits this long."""
-        at = self.host.now() + seconds
+        """A channel to a peer waits this long, or for a tick: a moment too short for the clock would never be over."""
+        at = self.host.now() + max(seconds, TICK_S)
         self.waiting[contact] = min(at, self.waiting.get(contact, inf))
         self._expect(at)
 
