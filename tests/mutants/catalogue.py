@@ -1822,6 +1822,24 @@ MUTANTS = (
         "test_a_subscription_that_begins_right_after_a_pause_is_told_of_nothing_from_before",
     ),
     Mutant(
+        "earliest-behind-the-child",
+        "An earliest start is where the parent's buffer begins, also if the parent is behind its child.",
+        "protocol/forwarding/flow.py",
+        "        return min(index, first) if first < frontier or index <= frontier else index\n",
+        "        return min(index, first) if index <= frontier else index\n",
+        "protocol/topics/test_membership.py::"
+        "test_a_child_that_asks_for_the_earliest_events_begins_with_the_first_that_its_parent_keeps_though_it_is_ahead",
+    ),
+    Mutant(
+        "earliest-in-transit",
+        "A parent that keeps nothing names no start, although it may be about to get what its child has.",
+        "protocol/forwarding/flow.py",
+        "        return min(index, first) if first < frontier or index <= frontier else index\n",
+        "        return min(index, first)\n",
+        "protocol/topics/test_membership.py::"
+        "test_a_child_that_asks_for_the_earliest_events_begins_with_the_first_that_its_parent_keeps_though_it_is_ahead",
+    ),
+    Mutant(
         "earliest-beyond-the-parent",
         "What neither a parent nor its child keeps before an earliest start is reported, also if the child is ahead.",
         "protocol/topics/membership/joins.py",

@@ -80,14 +80,21 @@ def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Part
     assert world.host.sent == []
 
 
-@pytest.mark.parametrize(("kept", "has", "start"), [((1, 4), 3, 1), ((1, 4), 5, 5), ((2, 2), 1, 1)])
-def test_a_child_that_asks_for_the_earliest_events_begins_before_what_it_has_only_where_all_between_is_kept(
-    world: Parts, kept: tuple[int, int], has: int, start: int
+@pytest.mark.parametrize(("kept", "has", "start"), [((1, 4), 3, 1), ((1, 4), 5, 1), ((4, 4), 5, 5), ((2, 2), 1, 1)])
+@pytest.mark.parametrize("of_source", [False, True])
+def test_a_child_that_asks_for_the_earliest_events_begins_with_the_first_that_its_parent_keeps_though_it_is_ahead(
+    world: Parts, kept: tuple[int, int], has: int, start: int, *, of_source: bool
 ) -> None:
+    """What its parent lacks yet comes there, too. One that keeps nothing names nothing that is in transit."""
     tree = world.root()
+    term = STREAM if of_source else FIRST
+    stream = tree.flow.begin_beside(STREAM, 0) if of_source else tree.flow.current
     for index in range(kept[1]):
-        tree.flow.move(down(FIRST, index, block(PAUL, index)), tree.flow.current)
-    tree.flow.release(kept[0])
+        tree.flow.move(down(term, index, block(PAUL, index)), stream)
+    tree.flow.release(kept[0], term=term)
+    if of_source:
+        assert world.source_streams.starts(tree, {STREAM: has}, new=False, earliest=True) == [(STREAM, start, kept[1])]
+        return
     world.joins.adopt(Join(tree.topic, BOB, Have(FIRST, has), DESCRIPTOR.digest, earliest=True), direct=True)
     assert [answer.start for _, answer in world.host.sent if isinstance(answer, Accepted)] == [start]
 

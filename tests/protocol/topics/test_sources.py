@@ -17,6 +17,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Farewell, FarewellHeard, Join, Refused
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.retention import shed
 from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.sim.network import partition
 from tests.protocol.topics.village import Reader, Village, Writer
@@ -503,6 +504,41 @@ def test_the_earliest_events_of_a_stream_come_or_are_reported_where_a_peer_is_ah
     assert late.payloads == [b"%d" % number for number in range(60 - len(late.payloads), 60)]
     told = [sequence for loss in late.losses for sequence in range(loss.first, loss.last)]
     assert sorted(told) == [*range(60 - len(late.payloads))]
+
+
+def test_a_subscriber_to_the_earliest_events_gets_what_its_parent_keeps_though_its_own_peer_is_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had to discard what its parent keeps, for a subscriber that is gone. Then the parent returns no credit."""
+    village, _ = a_village(10, *range(10), settings=BY_SOURCE, config=NARROW)
+    numbers = {village.world.machines[number].contact: number for number in range(10)}
+    parents = {
+        number: numbers[tree.parent]
+        for number in range(10)
+        if (tree := village.tree(number, "news")) is not None and tree.parent is not None
+    }
+    source, above = next((number, parent) for number, parent in parents.items() if parent in parents)
+    top = parents[above]
+    (publisher,), late = publishers(village, source), Reader()
+    leaves = [number for number in parents if number not in parents.values() and parents[number] != above]
+    village.kill(leaves[0], silently=True)
+    village.publish(source, publisher, b"1", b"2", b"3")
+    village.run(3)
+    tree, peer = village.tree(above, "news"), village.peers[top]
+    assert tree is not None
+    shed(tree, village.peers[above].host.now(), 0, publisher.term)
+    take, waiting = peer.bundle, list[tuple[Contact, Bundle]]()
+    monkeypatch.setattr(peer, "bundle", lambda sender, bundle: waiting.append((sender, bundle)))
+    village.publish(source, publisher, b"4")
+    village.run(0.1)
+    assert (len(waiting), tree.flow.front(publisher.term), tree.flow.kept_from(publisher.term)) == (1, 4, 3)
+    village.subscribe(above, "news", late, start="earliest")
+    village.run(0.5)
+    monkeypatch.setattr(peer, "bundle", take)
+    for sender, bundle in waiting:
+        take(sender, bundle)
+    village.run(5)
+    assert (late.payloads, late.losses) == ([b"1", b"2", b"3", b"4"], [])
 
 
 def test_a_best_effort_subscriber_did_not_lose_what_a_source_published_before_it_began() -> None:

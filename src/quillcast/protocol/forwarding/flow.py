@@ -101,8 +101,12 @@ class Flow:
         return kept[-1][0] if kept and kept[-1][1] == frontier else frontier
 
     def kept_before(self, term: Term, index: int) -> int:
-        """From where on all of a live term below an index is kept. The index itself, if not all of that came here."""
-        return min(index, self.kept_from(term)) if (self.front(term) or 0) >= index else index
+        """From where on all of a live term below an index is kept, or in transit behind that. The index if nothing is.
+
+        Who is ahead of this peer may have discarded that itself: it comes there from here.
+        """
+        first, frontier = self.kept_from(term), self.front(term) or 0
+        return min(index, first) if first < frontier or index <= frontier else index
 
     def live_terms(self) -> tuple[Term, ...]:
         """The terms that go on, the current one last."""
