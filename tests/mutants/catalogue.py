@@ -1840,6 +1840,18 @@ MUTANTS = (
         "test_a_child_that_asks_for_the_earliest_events_begins_with_the_first_that_its_parent_keeps_though_it_is_ahead",
     ),
     Mutant(
+        "credit-after-a-look",
+        "Credit goes back at once where looking at full buffers makes room, although nothing else comes.",
+        "protocol/topics/state/flow_control.py",
+        """        if self.budget.over:
+            self.hold_back()
+        else:
+            self.relieved()  # a look has just made room: nothing else may come that would say so
+""",
+        "        self.hold_back()\n",
+        "protocol/topics/test_flow_control.py::test_credit_goes_back_at_once_where_a_look_at_full_buffers_makes_room",
+    ),
+    Mutant(
         "earliest-beyond-the-parent",
         "What neither a parent nor its child keeps before an earliest start is reported, also if the child is ahead.",
         "protocol/topics/membership/joins.py",

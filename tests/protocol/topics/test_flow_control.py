@@ -70,6 +70,19 @@ def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Part
     assert world.host.released == [(BOB.node_id, 10)]
 
 
+def test_credit_goes_back_at_once_where_a_look_at_full_buffers_makes_room(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    """Copies that nobody needs go. A link whose credit is used up would stand still until the peer looks again."""
+    tree = world.root()
+    fill(world, tree, events=20)
+    tree.flow.current.settle(20)
+    flow_control.release(BOB.node_id, 10, TOPIC)
+    assert not flow_control.is_pressed
+    assert tree.flow.kept_bytes > flow_control.small.bound_bytes
+    assert world.host.released == [(BOB.node_id, 10)]
+
+
 def test_full_buffers_take_a_repair_whatever_was_in_transit_when_they_filled_up(
     world: Parts, flow_control: FlowControl
 ) -> None:

@@ -152,7 +152,10 @@ class FlowControl:
             self.withheld = self.withheld or {}
             self.withheld.setdefault(topic, deque()).append((sender, size_bytes, own))
             self.withheld_bytes += size_bytes
-        self.hold_back()
+        if self.budget.over:
+            self.hold_back()
+        else:
+            self.relieved()  # a look has just made room: nothing else may come that would say so
 
     def release_admitted(self, bundles: Iterable[tuple[bytes, int]], topic: bytes) -> None:
         """Bundles of publishers were admitted. If those are held back, full buffers may wait for them, as for repairs.
