@@ -28,7 +28,8 @@ from tests.protocol.topics.village import Reader, Village
 pytestmark = pytest.mark.live
 
 NAME = "sport/tennis"
-SLOW = LiveConfig(subscription_bytes=10_000)  # a reader that takes nothing is behind soon
+SMALL = LiveConfig(publish_bytes=20_000)
+SLOW = LiveConfig(publish_bytes=20_000, subscription_bytes=10_000)  # a reader that takes nothing is behind soon
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def slow_reader(slow: str = "cut", **topics: float) -> AsyncIterator[tuple[Node, Node, Publisher, Subscription]]:
     """A root and publisher, a subscriber with a small queue, the publisher, and the subscription."""
     config = Config(topics=TopicConfig(**topics))
-    async with Node(config=config) as alice, Node(config=config, live=SLOW) as bob:
+    async with Node(config=config, live=SMALL) as alice, Node(config=config, live=SLOW) as bob:
         names = (f"topic/{number}" for number in range(1000))
         here, there = alice.contact.node_id, bob.contact.node_id
         topic = next(name for name in names if _is_root(here, there, name))

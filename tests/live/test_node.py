@@ -542,6 +542,15 @@ def test_a_size_limit_too_small_for_any_event_is_rejected(wrong: Any) -> None:
         LiveConfig(window_bytes=wrong)
 
 
+def test_buffers_that_hold_less_than_two_batches_of_a_publisher_are_rejected() -> None:
+    small, live = Config(topics=TopicConfig(budget_bytes=19_999)), LiveConfig(publish_bytes=10_000)
+    with pytest.raises(
+        quillcast.LocalError, match=r"budget_bytes is 19999; use at least 20000, 2 times live\.publish_"
+    ):
+        Node(config=small, live=live)
+    Node(config=Config(topics=TopicConfig(budget_bytes=20_000)), live=live)
+
+
 def test_a_single_contact_needs_no_list() -> None:
     async def scenario() -> None:
         async with Node() as first, Node(contacts=first.address) as second:

@@ -6,8 +6,12 @@ from typing import Any
 from quillcast.core.errors import LocalError
 from quillcast.live import arguments
 from quillcast.live.admission.joinline import DEFAULT_NETWORK, JoinLine
+from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.runtimefolder import chosen_network
 from quillcast.live.node.scopeaddress import ScopeAddress
+from quillcast.protocol.config import Config
+
+BATCHES_MIN = 2  # that buffers have to hold, each of the largest size: one is kept while the next comes
 
 
 def patience_s(wait_s: Any) -> float:
@@ -17,6 +21,19 @@ def patience_s(wait_s: Any) -> float:
     if not isinstance(wait_s, int | float) or not wait_s >= 0:
         raise LocalError(f"wait_for_network is {wait_s!r}; use seconds, or math.inf")
     return float(wait_s)
+
+
+def check_buffers(config: Config, live: LiveConfig) -> None:
+    """Do the buffers hold two of the largest batches that publishers here seal? Raises `LocalError`.
+
+    With less they are over their budget whenever a batch is in transit, and subscribers that keep up are cut.
+    """
+    budget_bytes, needed_bytes = config.topics.budget_bytes, BATCHES_MIN * live.publish_bytes
+    if budget_bytes < needed_bytes:
+        raise LocalError(
+            f"topics.budget_bytes is {budget_bytes}; use at least {needed_bytes}, {BATCHES_MIN} times "
+            "live.publish_bytes, or lower that"
+        )
 
 
 def contact_addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:

@@ -105,6 +105,7 @@ class Node(Endpoint):
         self.network = choices.network_name(network, joined)
         self.config = arguments.instance("config", config, Config, "a Config") or Config()
         super().__init__(arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig())
+        choices.check_buffers(self.config, self.live)
         arguments.function("on_problem", on_problem)
         arguments.instance("listen", listen, str, "host:port as text, such as '127.0.0.1:0'")
         arguments.instance("advertise", advertise, str, "host or host:port as text")
