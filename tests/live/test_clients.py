@@ -46,7 +46,7 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from tests.cli.commands import topic_near
 from tests.live.test_adoption import eventually
-from tests.live.test_node import run, take
+from tests.live.test_node import run, take, try_to_read_beside_a_handler
 from tests.protocol.recording import BOB, FIRST, PAUL, is_stable
 from tests.protocol.topics.test_publisher import a_publisher
 
@@ -83,6 +83,14 @@ def refused(node: Node) -> dict[str, int]:
 
 
 # --- what a client can do
+
+
+def test_reading_a_clients_subscription_that_has_a_handler_fails_at_once() -> None:
+    async def scenario() -> None:
+        async with hosting() as (_, client):
+            await try_to_read_beside_a_handler(client)
+
+    run(scenario())
 
 
 def test_what_a_client_publishes_reaches_clients_and_nodes_alike() -> None:

@@ -536,6 +536,57 @@ def test_a_handler_that_is_not_callable_is_rejected_by_subscribe() -> None:
     run(scenario())
 
 
+async def try_to_read_beside_a_handler(endpoint: Node | quillcast.Client) -> None:
+    """Each way to read a subscription fails at once if a handler takes its events, and the handler still gets them."""
+    got: asyncio.Queue[bytes] = asyncio.Queue()
+    handled = endpoint.subscribe("t", handler=got.put_nowait, only_payloads=True)
+    await handled.started()
+    for open_ in (True, False):
+        with pytest.raises(quillcast.LocalError, match=r"subscription to 't' has a handler, .* subscribe without one"):
+            async for _ in handled:
+                pass
+        await refused(quillcast.LocalError, anext(handled))
+        await refused(quillcast.LocalError, handled.batch())
+        if open_:
+            await endpoint.publish("t", b"x")
+            assert await got.get() == b"x"
+        await handled.close()
+
+
+def test_reading_a_subscription_that_has_a_handler_fails_at_once() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            await try_to_read_beside_a_handler(node)
+
+    run(scenario())
+
+
+def test_two_loops_over_one_subscription_share_its_events_and_both_end_when_it_is_closed() -> None:
+    async def scenario() -> None:
+        async with Node() as node, asyncio.TaskGroup() as loops:
+            subscription = node.subscribe("t", only_payloads=True)
+            await subscription.started()
+            got: list[bytes] = []
+
+            async def read() -> None:
+                async for payload in subscription:
+                    got.append(payload)
+                    await asyncio.sleep(0)
+                    if len(got) == 100:
+                        await subscription.close()
+
+            first, second = (loops.create_task(read()) for _ in range(2))
+            await asyncio.sleep(0)  # both wait
+            for number in range(100):
+                await node.publish("t", b"%d" % number)
+            await asyncio.wait([first, second])
+            assert got == [b"%d" % number for number in range(100)]
+            assert [payload async for payload in subscription] == []
+            assert await subscription.batch() == []
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), "much"])
 def test_a_size_limit_too_small_for_any_event_is_rejected(wrong: Any) -> None:
     with pytest.raises(quillcast.LocalError, match=r"live\.window_bytes is .*; use a whole number above 0"):

@@ -175,7 +175,8 @@ class Endpoint:
 
         Args:
             topic: the topic's name.
-            handler: called with each event in turn; may be a coroutine function.
+            handler: called with each event in turn; may be a coroutine function. Then the subscription cannot be
+                iterated over as well.
             only_payloads: yield payloads (`bytes`) instead of events, at less than half the cost.
             start: "now", or "earliest": as far back as the tree's buffers reach. Earlier events that are no longer kept
                 are reported as lost (`Loss.why` is "start") when the subscription has started.

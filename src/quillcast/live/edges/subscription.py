@@ -14,7 +14,7 @@ import msgspec
 
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position
-from quillcast.core.errors import Malformed, NotJoined, QuillcastError
+from quillcast.core.errors import LocalError, Malformed, NotJoined, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.live.edges.attributes import unpack
 from quillcast.live.edges.peer import SubscribingPeer, node_ids, silent
@@ -261,13 +261,15 @@ class Subscription(Generic[Item]):
     """A running subscription: `async for event in subscription`. Created by `Node.subscribe`.
 
     It yields events (`Subscription[Event]`) or payloads (`Subscription[bytes]`): each one from its start on, once, in
-    its publisher's order. Losses are reported in `lost` and to `on_lost`. If a reader falls behind by
+    its publisher's order. Several readers share the events: each event goes to one of them. A subscription with a
+    handler has no other readers. Losses are reported in `lost` and to `on_lost`. If a reader falls behind by
     `LiveConfig.subscription_bytes`, the topic's `slow` setting applies. The subscription runs until it is closed, even
     if nobody reads it: `async with node.subscribe(topic) as subscription` closes it.
     """
 
     __slots__ = (
-        "_decode_cache", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "credentials", "topic",
+        "_decode_cache", "_handle", "_has_handler", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events",
+        "credentials", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -284,6 +286,7 @@ class Subscription(Generic[Item]):
         self._taken_bytes = 0  # of the block that is being read
         self._turn_events = 0  # yielded since the event loop ran
         self._handle: Any = None
+        self._has_handler = False
 
     # --- the application's side
 
@@ -294,6 +297,7 @@ class Subscription(Generic[Item]):
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[Item]:
+        self._check_readable()
         return self._stream()  # a generator resumes faster than `__anext__` begins
 
     async def _stream(self) -> AsyncIterator[Item]:
@@ -305,12 +309,14 @@ class Subscription(Generic[Item]):
                 return
 
     async def __anext__(self) -> Item:
+        self._check_readable()
         for event in self._items:
             return event
         return await self._next()
 
     async def batch(self) -> list[Item]:
         """All available events, waiting for at least one; an empty list if the subscription has ended."""
+        self._check_readable()
         items = self._items
         events = list(items)
         while not events and await self._more(items):
@@ -396,7 +402,16 @@ class Subscription(Generic[Item]):
         A plain function is called at the end of the turn in which the event arrived, a coroutine function in a task. An
         error in a handler is reported to the event loop's exception handler, and the next event follows.
         """
+        self._has_handler = True
         Dispatcher(self, handler, self._decode_cache.pump, run).go_on_soon()
+
+    def _check_readable(self) -> None:
+        """Raise `LocalError` if a handler takes all events: whoever reads as well would wait for ever."""
+        if self._has_handler:
+            raise LocalError(
+                f"the subscription to {self.topic!r} has a handler, which gets all events; "
+                "to read them, subscribe without one"
+            )
 
     async def _next(self) -> Item:
         items = self._items
