@@ -1257,12 +1257,30 @@ MUTANTS = (
         "::test_each_stream_moves_on_under_its_own_last_record_at_the_entry_point_too",
     ),
     Mutant(
+        "old-words-behind-those-said-again",
+        "What a former root said a lease ago is forgotten, also if it said other words again since.",
+        "protocol/topics/root/leadership_transfer.py",
+        "            self.vouched[topic] = self.vouched.pop(topic)\n",
+        "            pass\n",
+        "protocol/topics/test_leadership_transfer.py"
+        "::test_what_was_said_a_lease_ago_is_forgotten_though_other_words_of_before_were_said_again",
+    ),
+    Mutant(
         "ended-before-the-lease",
         "The stream of a source that is gone ends one lease later, and not before.",
         "protocol/topics/state/source_streams.py",
         "now >= max(gone_since, root.began_at, state.came_at) + self.config.lease_s and",
         "now >= max(gone_since, root.began_at, state.came_at) and",
         "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
+    ),
+    Mutant(
+        "ended-after-repeated-word",
+        "A stream whose source is gone ends one lease after the first word of its last event.",
+        "protocol/topics/state/sources.py",
+        "        return reach > before\n",
+        "        return True\n",
+        "protocol/topics/test_stream_reporting.py"
+        "::test_word_of_an_event_does_not_put_off_the_end_of_its_stream_when_it_is_repeated",
     ),
     Mutant(
         "ended-as-events-come",

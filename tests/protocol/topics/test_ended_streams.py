@@ -117,7 +117,7 @@ def test_a_stream_whose_source_is_gone_ends_where_it_is_known_to_have_come_thoug
     child = SourcesChild(world.host, CAROL, 0, FIRST, 0, sends_only=False)
     tree.enter(child)
     child.note_stream(STREAM, StreamUp(0, 0, 5))
-    world.source_streams.news.heard_of(tree, STREAM)
+    world.source_streams.news.heard_of(tree, STREAM, 5)
     take_out(tree, CAROL.node_id)
     for _ in range(2):
         world.source_streams.advance(tree, [STREAM])

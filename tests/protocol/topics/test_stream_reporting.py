@@ -140,6 +140,18 @@ def test_the_end_of_a_stream_moves_when_a_child_knows_of_later_events(world: Par
     assert state.end == 5
 
 
+def test_word_of_an_event_does_not_put_off_the_end_of_its_stream_when_it_is_repeated(world: Parts) -> None:
+    tree = world.root(BY_SOURCE)
+    events(world, tree, 3)
+    child(world, tree)
+    for acknowledged in range(3):  # each report says again what nobody here has
+        report(world, tree, CAROL, StreamUp(acknowledged, 3, 5))
+        world.source_streams.advance(tree, [STREAM])
+        world.host.time += CONFIG.lease_s / 2
+    world.source_streams.advance(tree, [STREAM])
+    assert tree.sources.states[STREAM].end == 5
+
+
 def test_what_was_said_of_the_end_by_an_earlier_parent_is_passed_on_to_the_next(world: Parts) -> None:
     tree = below(world)
     events(world, tree, 3)

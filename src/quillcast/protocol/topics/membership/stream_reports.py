@@ -259,7 +259,7 @@ class StreamReporting:
         if own is not None and own.term == term:
             own.held_to(min(held, own.index))
         if reach > (tree.flow.front(term) or 0):
-            self.source_streams.news.heard_of(tree, term)
+            self.source_streams.news.heard_of(tree, term, reach)
             self.dispatch.order(GapNoticed(tree.topic))
 
     def _news(self, tree: Tree, term: Term) -> None:

@@ -28,7 +28,9 @@ class Right(Enum):
 class SourceState:
     """What is known of a stream that goes on, or has ended and is not over yet."""
 
-    __slots__ = ("above", "came_at", "closed", "elsewhere", "end", "gone_since", "heard_end", "right", "warrant")
+    __slots__ = (
+        "above", "came_at", "closed", "elsewhere", "end", "gone_since", "heard_end", "known_to", "right", "warrant",
+    )  # fmt: skip
 
     def __init__(
         self, warrant: SourceWarrant | None = None, came_at: float = 0.0, right: Right = Right.MAY
@@ -36,6 +38,7 @@ class SourceState:
         self.right = right
         self.warrant = warrant  # the source's, where a list says who may publish
         self.came_at = came_at  # when its last event came, or else word of it
+        self.known_to = 0  # how far neighbours said that it has gone
         self.above: StreamDown | None = None  # what the parent reported last
         self.elsewhere = 0  # who may come below may have it up to here
         self.end: int | None = None
@@ -50,6 +53,11 @@ class SourceState:
     def join_above(self, report: StreamDown) -> None:
         """What a new parent says: others may come below who have as much."""
         self.above, self.elsewhere = report, max(self.elsewhere, report.reach)
+
+    def is_news(self, reach: int) -> bool:
+        """A neighbour says how far it has gone. True if no neighbour said that before."""
+        before, self.known_to = self.known_to, max(self.known_to, reach)
+        return reach > before
 
     def went_to(self, end: int) -> None:
         """Others took it for ended there, beyond a partition."""

@@ -43,9 +43,10 @@ class StreamNews:
             stream.milestones.note(stream.seen.end, state.came_at)
             self.moved(tree, term)
 
-    def heard_of(self, tree: Tree, term: Term) -> None:
-        """A neighbour knows events that did not come yet."""
-        self.came(tree, term)
+    def heard_of(self, tree: Tree, term: Term, reach: int) -> None:
+        """A neighbour knows events that did not come yet, up to an index. It says so again in each of its reports."""
+        if tree.sources.states[term].is_news(reach):
+            self.came(tree, term)
         tree.flow.others[term].milestones.note(there(tree, term), self.host.now())
 
     def note(self, tree: Tree, term: Term) -> None:
