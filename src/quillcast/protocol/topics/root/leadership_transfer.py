@@ -103,7 +103,7 @@ class LeadershipTransfer:
         self.terms, self.membership, self.intake, self.dispatch = terms, membership, intake, dispatch
         self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
         self.pending: dict[bytes, PendingTransfer] = {}
-        self.vouched: dict[bytes, PendingTransfer] = {}  # of this peer's own terms, the latest
+        self.vouched: dict[bytes, PendingTransfer] = {}  # of this peer's own terms, what was told last at the end
         known.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._transferred)
         dispatch.on_message(AnotherFollows, self._another_follows)
@@ -274,6 +274,9 @@ class LeadershipTransfer:
         return bool(message.index or message.past or self.host.me in message.leases)
 
     def _tell(self, to: Contact, transfer: PendingTransfer) -> None:
+        topic = transfer.message.descriptor.topic
+        if self.vouched.get(topic) is transfer:
+            self.vouched[topic] = self.vouched.pop(topic)
         transfer.told[to.node_id], transfer.told_at = None, self.host.now()
         transfer.to, transfer.handed = None, 0
         self._say(to, transfer.message, transfer.root)
