@@ -1,6 +1,7 @@
 """The direct patterns (figure 21): a client's host finds a peer that serves it, and that peer lets it in."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -172,6 +173,20 @@ def test_a_client_whose_host_ends_it_is_let_in_no_more_and_all_who_were_asked_he
     guests.leave(guest)
     guests.end(ALICE, EndClient(BOARD))
     assert (ended, guests.known, guests.rights_count) == ([guest], {}, 0)
+
+
+def test_a_client_may_be_gone_as_soon_as_it_hears_that_nobody_serves_one_of_its_uses() -> None:
+    controller = Controller([BOB])
+
+    def leave(*found: Any) -> None:
+        controller.told.append(found)
+        controller.direct.client_left(BOARD)
+
+    for topic in ("weather", "sport"):
+        controller.direct.seek(BOARD, "board", digest(SECRET), topic, "subscribes", [BOB], (), leave)
+    controller.direct.link_lost(BOB)
+    assert len(controller.told) == 2, "the first use, whose listener does nothing, and the second"
+    assert controller.direct.searches == {}
 
 
 def test_who_was_asked_for_a_client_is_remembered_for_a_bounded_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,8 +196,8 @@ class DirectPatterns:
 
     def link_lost(self, contact: Contact) -> None:
         """A peer cannot be reached: ask others at once."""
-        for search in list(self.searches.values()):
-            if search.asked[-1].node_id == contact.node_id:
+        for search in [each for each in self.searches.values() if each.asked[-1].node_id == contact.node_id]:
+            if search.wish.number in self.searches:  # else an application that heard of another ended its client
                 search.whys.append(f"{contact.address} cannot be reached")
                 self._ask_next(search)
 
