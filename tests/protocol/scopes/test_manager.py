@@ -835,6 +835,7 @@ def test_a_head_of_many_scopes_counts_once_among_those_that_come_next() -> None:
     shared, others = contacts[0], contacts[1:]
     book.circle |= {label + 1 + number: (shared,) for number in range(OTHERS_MAX)}
     book.circle |= {label + 100 + number: (other,) for number, other in enumerate(others)}
+    book.circle_order = [*book.circle]
     assert book._others(label) == (shared, *others[: OTHERS_MAX - 1])
 
 

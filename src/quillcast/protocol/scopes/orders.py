@@ -1,5 +1,6 @@
 """What each member of a scope is ordered, and what it was told of that."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
@@ -46,6 +47,7 @@ class OrderBook:
         self.labels: dict[bytes, dict[int, None]] = {}  # by topic: the members that have a part in it
         self.agents: dict[int, Heads] = {}  # by member: its agents in the recovery domain
         self.circle: dict[int, tuple[Contact, ...]] = {}  # members of the recovery domain: the peers with agents
+        self.circle_order: list[int] = []  # these members, in their order
 
     def prove(self, succession: Succession | None) -> None:
         """This shows that the manager runs here."""
@@ -113,6 +115,7 @@ class OrderBook:
         found = {label: self._with_agents(label) for label in labels}
         if any(peers != self.circle.get(label, ()) for label, peers in found.items()):
             self.circle = {label: peers for label, peers in sorted((self.circle | found).items()) if peers}
+            self.circle_order = [*self.circle]
             told = [(label, self.told[label].others) for label in self.circle if label in self.told]
             self.owe([label for label, others in told if others != self._others(label)])
 
@@ -124,10 +127,10 @@ class OrderBook:
         """The peers of the recovery domain that come next after a member. A scope's own come first."""
         if label not in self.circle:
             return ()
-        labels, own = [*self.circle], self.circle[label]
-        at = labels.index(label)
+        own, at, count = self.circle[label], bisect_left(self.circle_order, label), len(self.circle_order)
+        following = (self.circle_order[(at + step) % count] for step in range(1, count))
         contacts = dict[Contact, None]()
-        for contact in (each for other in (*labels[at + 1 :], *labels[:at]) for each in self.circle[other]):
+        for contact in (each for other in following for each in self.circle[other]):
             if len(contacts) == OTHERS_MAX:
                 break
             if contact not in own:
@@ -160,6 +163,7 @@ class OrderBook:
 
     def check(self) -> None:
         """Raise AssertionError unless the tables agree with the parts."""
+        assert self.circle_order == sorted(self.circle)
         parts = {(topic, label) for label, held in self.parts.items() for topic in held}
         assert parts == {(topic, label) for topic, labels in self.labels.items() for label in labels}
         for heads in self.agents.values():
