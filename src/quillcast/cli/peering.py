@@ -13,6 +13,7 @@ import msgspec
 
 from quillcast.cli.options import NETWORK, TEXT, Place
 from quillcast.core.errors import LocalError
+from quillcast.files import SETTINGS_BYTES_MAX, read_text
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.node.node import Node
@@ -189,9 +190,11 @@ def alone(node: Node) -> bool:
 def read_config(path: Path) -> Config:
     """Read settings from a TOML file with a table per layer. Raises `LocalError` that names the wrong setting."""
     try:
-        told = tomllib.loads(path.read_text("utf-8"))
+        told = tomllib.loads(read_text(path, SETTINGS_BYTES_MAX))
         _check_names(path, told, Config)
         return _converted(path, told)
+    except OSError as error:
+        raise LocalError(f"cannot read the settings {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise LocalError(f"{path} is not text in UTF-8; convert it") from None
     except tomllib.TOMLDecodeError as error:

@@ -20,6 +20,7 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
 from quillcast.core.status.scopes import PolicyChange, ScopeStatus
+from quillcast.files import SETTINGS_BYTES_MAX, read_bytes
 
 CHECK_LIMIT_S = 60.0  # for the check of a recovery protocol; a guess: the built-in ones take less than 5 s
 
@@ -390,9 +391,12 @@ def _bounded(limit_s: float) -> Iterator[None]:
 
 
 def _sha256(name: str) -> str:
-    """The hash of the file that `FILE.py:Class` names. Empty for other names, and if there is no such file."""
+    """The hash of the file that `FILE.py:Class` names. Empty for other names, and if the file cannot be read."""
     file = Path(name.partition(":")[0])
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" and file.is_file() else ""
+    try:
+        return hashlib.sha256(read_bytes(file, SETTINGS_BYTES_MAX)).hexdigest() if file.suffix == ".py" else ""
+    except OSError:
+        return ""  # whoever opens the policy says why
 
 
 def _parameter(text: str) -> tuple[str, Any]:

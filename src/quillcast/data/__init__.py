@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from quillcast.core.errors import LocalError
+from quillcast.files import LINE_CHARACTERS_MAX
 
 TOPIC_COLUMNS = ("topic", "channel", "type", "category", "origin", "station", "symbol", "log")
 """Columns that name a row's topic; the first that a file has is used."""
@@ -84,8 +85,9 @@ def _rows(path: Path) -> Iterator[Row]:
         raise LocalError(f"{path} is neither .csv nor .jsonl (nor one of them gzipped, .gz); name a file that is")
     number = 0
     try:
+        read = _csv if name.endswith(".csv") else _json_lines
         with _opened(path) as file:
-            for line, row in _csv(file) if name.endswith(".csv") else _json_lines(file):
+            for line, row in read(_lines(file)):
                 number = line
                 yield row
     except (OSError, EOFError, zlib.error) as error:
@@ -104,16 +106,24 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
-def _csv(file: TextIO) -> Iterator[tuple[int, Row]]:
-    reader = csv.DictReader(file, strict=True)
+def _lines(file: TextIO) -> Iterator[str]:
+    """The lines of a file. Raises ValueError for one that is too long, as what a device delivers."""
+    while line := file.readline(LINE_CHARACTERS_MAX + 1):
+        if len(line) > LINE_CHARACTERS_MAX:
+            raise ValueError(f"the next line has more than {LINE_CHARACTERS_MAX:,} characters")
+        yield line
+
+
+def _csv(lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
+    reader = csv.DictReader(lines, strict=True)
     for row in reader:
         if None in row or None in row.values():
             raise ValueError(f"the row does not have the {len(reader.fieldnames or ())} fields of the header")
         yield reader.line_num, row
 
 
-def _json_lines(file: TextIO) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(file, 1):
+def _json_lines(lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(lines, 1):
         if line.strip():
             row = json.loads(line)
             if not isinstance(row, dict):

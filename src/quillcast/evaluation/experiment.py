@@ -13,6 +13,7 @@ import msgspec
 
 from quillcast import __version__
 from quillcast.core.errors import LocalError
+from quillcast.files import SETTINGS_BYTES_MAX, read_text
 
 DIGIT_BITS = (1, 2, 4, 8)  # of a nodeId's digit: divisors of the id's length
 GROUP_SIZE_MIN = 2  # a root and one more peer that receives
@@ -194,7 +195,7 @@ def load(name_or_path: str) -> Experiment:
         return parse(entry.read_text("utf-8"), name_or_path)
     path = Path(name_or_path)
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path, SETTINGS_BYTES_MAX)
     except FileNotFoundError:
         raise LocalError(
             f"there is no experiment and no file {name_or_path}{_nearest(name_or_path, names())}; "

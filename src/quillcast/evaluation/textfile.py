@@ -2,11 +2,13 @@
 
 import csv
 import gzip
+import io
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
+from quillcast.files import DATA_BYTES_MAX, read_bytes, too_large
 
 SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars", "": "blanks"}
 """What separates columns, and its name. The first one found in the first line is used."""
@@ -52,15 +54,23 @@ def read_text(path: Path, what: str, instead: str) -> str:
     Raises `LocalError` if it cannot be read: `what` names it, `instead` says what to do.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, DATA_BYTES_MAX)
         if path.suffix == ".gz" or content.startswith(b"\x1f\x8b"):
-            content = gzip.decompress(content)
+            content = _decompressed(content)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise LocalError(f"{what} {path} is not text in UTF-8; convert it") from None
     except (OSError, EOFError, zlib.error) as error:
         told = getattr(error, "strerror", None) or error
         raise LocalError(f"cannot read {what} {path}: {told}; {instead}") from error
+
+
+def _decompressed(content: bytes) -> bytes:
+    with gzip.open(io.BytesIO(content)) as file:
+        text = file.read(DATA_BYTES_MAX + 1)
+    if len(text) > DATA_BYTES_MAX:
+        raise too_large(DATA_BYTES_MAX)
+    return text
 
 
 def table_of(text: str) -> Table:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from quillcast.core.errors import LocalError
+from quillcast.files import STATE_BYTES_MAX, read_bytes
 
 FILE = "run.json"
 """The file name of the description in the folder of the journals."""
@@ -51,13 +52,15 @@ def read_run(folder: Path) -> Run:
     if not path.exists():
         return Run()
     try:
-        told = msgspec.json.decode(path.read_bytes(), type=_Description)
+        told = msgspec.json.decode(read_bytes(path, STATE_BYTES_MAX), type=_Description)
         return Run(
             tuple(Kill(bytes.fromhex(kill.peer), kill.at_ns, kill.what) for kill in told.kills),
             told.end_ns,
             told.parameters,
             {bytes.fromhex(peer): name for peer, name in told.names.items()},
         )
+    except OSError as error:
+        raise LocalError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise LocalError(f"{path} does not describe a run: {error}; repair or remove it") from error
 

@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from quillcast.core.errors import LocalError
+from quillcast.files import SCOPE_BYTES_MAX, read_bytes
 from quillcast.protocol.config import Config
 from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.uses import Doing
@@ -372,7 +373,7 @@ def _moved(program: Program, peer: int, created_s: float) -> Program:
 def load(path: Path) -> Scenario:
     """Read a scenario from a TOML file. Raises `LocalError` that names the problem."""
     try:
-        scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
+        scenario = msgspec.toml.decode(read_bytes(path, SCOPE_BYTES_MAX), type=Scenario)
         scenario.validate()
     except OSError as error:
         raise LocalError(f"{path}: {error.strerror}") from error

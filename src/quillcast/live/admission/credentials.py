@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quillcast.core.errors import FAILURES, DiskFailed, LocalError
+from quillcast.files import KEY_BYTES_MAX, read_bytes
 from quillcast.protocol.scopes.operators import SignedChange, statement
 from quillcast.protocol.security.access import Warrant, principal, warrant_statement
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -42,7 +43,7 @@ class Credentials:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         try:
-            key = serialization.load_pem_private_key(Path(path).read_bytes(), None)
+            key = serialization.load_pem_private_key(read_bytes(Path(path), KEY_BYTES_MAX), None)
         except OSError as problem:
             instead = "; `quillcast credentials new FILE` makes some" if isinstance(problem, FileNotFoundError) else ""
             raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}{instead}") from problem

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.files import KEY_BYTES_MAX, read_bytes
 from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.joinline import new_token
 from quillcast.live.damage import unusable
@@ -285,7 +286,7 @@ def user_folder(network: str) -> Path:
 def read_authority(path: Path) -> Authority:
     """Read the network's credential from a file. Raises `LocalError` that names the file."""
     try:
-        return Authority.of_pem(path.read_bytes())
+        return Authority.of_pem(read_bytes(path, KEY_BYTES_MAX))
     except OSError as problem:
         raise LocalError(f"the network credential {path} cannot be read: {problem.strerror}") from problem
     except LocalError as problem:

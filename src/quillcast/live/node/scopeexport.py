@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.files import STATE_BYTES_MAX, read_bytes
 from quillcast.live.storage.store import DATABASE, Store
 
 FORMAT = "quillcast scope 1"
@@ -49,7 +50,7 @@ def export_scope(name: str, data: Path, file: Path) -> None:
 def read_exported(file: Path) -> ExportedScope:
     """Read such a file. Raises `LocalError`."""
     try:
-        exported = msgspec.msgpack.decode(file.read_bytes(), type=ExportedScope)
+        exported = msgspec.msgpack.decode(read_bytes(file, STATE_BYTES_MAX), type=ExportedScope)
     except OSError as problem:
         raise LocalError(f"cannot read {file}: {problem.strerror}") from problem
     except (msgspec.DecodeError, msgspec.ValidationError):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
+from quillcast.files import SCOPE_BYTES_MAX, read_text
 from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
 from quillcast.live.scopes.plugins import PolicyUnavailable, check_recovery, opened, unknown_filters
 from quillcast.protocol.scopes import config
@@ -58,7 +59,7 @@ def read(file: Path) -> Described:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return read_text(file, SCOPE_BYTES_MAX)
     except UnicodeDecodeError:
         raise LocalError(f"{file} is not text in UTF-8; convert it") from None
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from quillcast.core.envelope import Envelope
 from quillcast.core.errors import LocalError
 from quillcast.core.extensions import offered
+from quillcast.files import SETTINGS_BYTES_MAX, read_bytes
 from quillcast.live.scopes.agentline import SocketLine, Surroundings
 from quillcast.live.scopes.agents import ConfinedAgent
 from quillcast.live.scopes.confined import ConfinedPolicy
@@ -80,7 +81,7 @@ def _unknown(policy: str) -> str:
 def _pinned(policy: str, file: Path, sha256: str) -> bytes:
     """The content of a file, if it has this hash."""
     try:
-        content = file.read_bytes()
+        content = read_bytes(file, SETTINGS_BYTES_MAX)
     except OSError as error:
         raise PolicyUnavailable(f"policy {policy}: cannot read {file}: {error.strerror}; copy the file there") from None
     found = hashlib.sha256(content).hexdigest()
