@@ -1151,7 +1151,7 @@ MUTANTS = (
         "earlier-answers-end-a-pause",
         "A paused root goes by what its replicas answer to a question that it asked since.",
         "protocol/topics/root/replication.py",
-        "        return number >= self.number if self.note is None else",
+        "        return number >= self.after if self.note is None else",
         "        return True if self.note is None else",
         "protocol/topics/test_terms.py::"
         "test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_after_the_first",

@@ -48,13 +48,11 @@ class RivalDue(Timer, frozen=True):
 
 
 class Round:
-    """A question to the peers that keep a topic's state, or something for them to note.
+    """A question to the peers that keep a topic's state, or something for them to note."""
 
-    Answers to questions of a lower number were given before it began, whenever they are read.
-    """
-
-    def __init__(self, topic: bytes, note: tuple[Descriptor, Term] | None, began_at: float, number: int) -> None:
-        self.topic, self.note, self.began_at, self.number = topic, note, began_at, number
+    def __init__(self, topic: bytes, note: tuple[Descriptor, Term] | None, began_at: float, after: int = 0) -> None:
+        """Answers to questions with a number below `after` count no more: they may be read only now."""
+        self.topic, self.note, self.began_at, self.after = topic, note, began_at, after
         self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
@@ -70,8 +68,8 @@ class Round:
         return 1 + sum(entry.term == term and entry.descriptor == descriptor for entry in self.answers.values())
 
     def is_answered(self, entry: TopicEntry, number: int) -> bool:
-        """Is this an answer to it, given to a question of this number? Better knowledge answers what is to be noted."""
-        return number >= self.number if self.note is None else _better(entry, *self.note)
+        """Does this answer it, given to a question of this number? Better knowledge answers what is to be noted."""
+        return number >= self.after if self.note is None else _better(entry, *self.note)
 
 
 class Replication:
@@ -142,7 +140,8 @@ class Replication:
         if round_ is None or round_.note != note or anew:
             waiting = round_.then if round_ is not None else []
             self.number += 1
-            round_ = self._rounds[key] = Round(topic, note, self.host.now(), self.number)
+            after = self.number if anew else 0
+            round_ = self._rounds[key] = Round(topic, note, self.host.now(), after)
             round_.then += waiting
             if not self._new:
                 self.host.set_timer(RoundsDue(again=False), 0.0)
