@@ -17,7 +17,6 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Times, windows and bounds of trees, roots and publishers."""
 
     auto_create: bool = True  # docs/delivery.md, *Ids*: a bare name is created on first use
-    event_bytes_max: int = MIB  # larger events are refused at the publisher
     lease_s: float = 30.0  # docs/delivery.md, *Who keeps what*
     replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
     ask_s: float = 0.5  # a replica that did not answer the root is asked again after so long; a guess
