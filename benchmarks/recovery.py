@@ -74,7 +74,7 @@ class Asked:
         if any(self._holds(number, host, message) for number in self.scopes if self.scopes[number] == here):
             self.counted["held_inside"] += 1
             controller = peer_of(host).scoping.controller
-            if controller is None or controller.assignment(message.topic).depth is None:
+            if controller is None or controller.membership.assignment(message.topic).depth is None:
                 self.counted["without_orders"] += 1
 
     def _holds(self, number: int, asker: SimHost, message: Fetch) -> bool:
