@@ -44,6 +44,7 @@ from quillcast.live.transport.framing import FrameType, frame, header
 from quillcast.live.transport.shared_transport import SharedMemoryTransport
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.publishing.publisher import Publisher
 from tests.cli.commands import topic_near
 from tests.live.test_adoption import eventually
 from tests.live.test_node import run, take, try_to_read_beside_a_handler
@@ -246,7 +247,8 @@ def test_topics_are_created_and_changed_through_the_peer() -> None:
     run(scenario())
 
 
-def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_stable() -> None:
+def remote_publisher() -> tuple[Publisher, Publisher, Callable[[bytes], None], Callable[[], None]]:
+    """A client's publisher at its peer and at the client, and how an event gets there, and news back."""
     at_peer, _, _ = a_publisher()
     there = RemotePublisher(OpenPublisher(1, "weather", PAUL, None), lambda _: None)
     at_peer.listener = there
@@ -255,15 +257,23 @@ def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_sta
     sending, proxy = Sending("weather"), object.__new__(Proxy)
     sending.publisher, proxy.contact, proxy._sending = publisher, BOB, {1: sending}
 
+    def send(payload: bytes) -> None:
+        publisher.offer([payload])
+        there.take(carried.pop().blocks[0])
+
     def tell() -> None:
         for message in there.news(""):
             proxy._progressed(sending, message)
 
+    return at_peer, publisher, send, tell
+
+
+def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_stable() -> None:
+    at_peer, publisher, send, tell = remote_publisher()
     at_peer.root_is(BOB, FIRST)
     tell()
     for payload in (b"stable", b"discarded", b"stable later", b"discarded later", b"kept"):
-        publisher.offer([payload])
-        there.take(carried.pop().blocks[0])
+        send(payload)
     at_peer.receipt(FIRST, 5, 1)
     at_peer.drop()
     at_peer.receipt(FIRST, 5, 3)
@@ -276,41 +286,26 @@ def test_a_client_that_hears_late_of_discarded_events_counts_those_before_as_sta
 
 @pytest.mark.parametrize("hears", [False, True], ids=["never hears of it", "hears of it"])
 def test_a_client_counts_nothing_of_a_best_effort_session_of_its_peer_as_stable(hears: bool) -> None:
-    at_peer, _, _ = a_publisher()
-    there = RemotePublisher(OpenPublisher(1, "weather", PAUL, None), lambda _: None)
-    at_peer.listener = there
-    there.begin(at_peer)
-    publisher, carried, _ = a_publisher()
-    sending, proxy = Sending("weather"), object.__new__(Proxy)
-    sending.publisher, proxy.contact, proxy._sending = publisher, BOB, {1: sending}
-
-    def tell() -> None:
-        for message in there.news(""):
-            proxy._progressed(sending, message)
-
-    def publish(payload: bytes) -> None:
-        publisher.offer([payload])
-        there.take(carried.pop().blocks[0])
-
+    at_peer, publisher, send, tell = remote_publisher()
     at_peer.root_is(BOB, FIRST)
     tell()
-    publish(b"stable")
+    send(b"stable")
     at_peer.receipt(FIRST, 1, 1)
     tell()
     at_peer.follow_session(1, reliable=False)
     if hears:
         tell()
-    publish(b"best effort")
+    send(b"best effort")
     if hears:
         tell()
     at_peer.follow_session(2, reliable=True)
-    publish(b"reliable again")
+    send(b"reliable again")
     at_peer.receipt(FIRST, 3, 3)
     tell()
     publisher.check()
     assert [is_stable(publisher, event) for event in range(2)] == [True, False]
     assert is_stable(publisher, 2) is not hears, "it was sent as that of a best-effort session"
-    publish(b"kept")
+    send(b"kept")
     at_peer.receipt(FIRST, 4, 4)
     tell()
     assert is_stable(publisher, 3)

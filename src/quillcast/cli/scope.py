@@ -396,7 +396,7 @@ def _sha256(name: str) -> str:
     try:
         return hashlib.sha256(read_bytes(file, SETTINGS_BYTES_MAX)).hexdigest() if file.suffix == ".py" else ""
     except OSError:
-        return ""  # whoever opens the policy says why
+        return ""  # opening the policy will say why
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -18,6 +18,7 @@ from quillcast.protocol.topics.root_messages import StateAnswer, TopicEntry, Tra
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
 from quillcast.protocol.topics.state.retention import acknowledged_position
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.ids import from_number
 from tests.protocol.topics.village import Reader, Village
@@ -848,13 +849,19 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
     assert publisher.stable == 1
 
 
-def test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_after_the_first() -> None:
+def rooted_with_a_child() -> tuple[Village, int, Tree]:
+    """A topic with one subscriber, below the root: the village, the root and its tree."""
     village = Village(4)
     root, child = by_distance(village)[:2]
     village.subscribe(child, NAME, Reader())
     village.run(3)
     tree = village.tree(root, NAME)
     assert tree is not None
+    return village, root, tree
+
+
+def test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_after_the_first() -> None:
+    village, root, tree = rooted_with_a_child()
     assert tree.root is not None
     for _ in range(2):
         village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
@@ -867,12 +874,8 @@ def test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_a
 
 
 def test_a_pause_does_not_end_by_what_replicas_say_unasked() -> None:
-    village = Village(4)
-    root, child = by_distance(village)[:2]
-    village.subscribe(child, NAME, Reader())
-    village.run(3)
-    peer, tree = village.peers[root], village.tree(root, NAME)
-    assert tree is not None
+    village, root, tree = rooted_with_a_child()
+    peer = village.peers[root]
     assert tree.root is not None
     peer.topics.root_terms.hold(tree, peer.host.now())
     for machine in village.world.machines:

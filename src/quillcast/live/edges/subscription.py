@@ -406,7 +406,7 @@ class Subscription(Generic[Item]):
         Dispatcher(self, handler, self._decode_cache.pump, run).go_on_soon()
 
     def _check_readable(self) -> None:
-        """Raise `LocalError` if a handler takes all events: whoever reads as well would wait for ever."""
+        """Raise `LocalError` if a handler takes all events: any other reader would wait forever."""
         if self._has_handler:
             raise LocalError(
                 f"the subscription to {self.topic!r} has a handler, which gets all events; "

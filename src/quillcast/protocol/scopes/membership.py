@@ -219,7 +219,7 @@ class Membership:
         return tuple(reversed(known.values()))
 
     def invited_by(self, invitation: bytes, topic: bytes) -> bool:
-        """Does this show that an owner wants this party to be the child of whoever shows it, in a topic?
+        """Does an invitation show that an owner wants the peer that sent it as the parent of this party, in a topic?
 
         Only an entry point has a parent outside, and it has none inside. A peer that expects otherwise has old orders.
         """

@@ -31,7 +31,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     # more processor time of 10 kB events than 6. Each level of a tree keeps so much more
     housekeeping_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
     budget_bytes: int = 64 * MIB  # all buffers of a peer together (docs/delivery.md: one budget per peer). They have to
-    # hold two of the largest blocks, whoever publishes them
+    # hold two of the largest blocks that any peer publishes
     patience_s: float = 2.0  # docs/delivery.md, *Slowness*: publishers are held back this long before a cut
     window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt
     retain_bytes: int = 64 * MIB  # what a publisher keeps until it is stable

@@ -49,8 +49,7 @@ class Candidacy:
         self.after = NO_TERM  # the latest of another root that was heard of before
         self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes, bool], Request] = {}
-        """The latest of each kind of each peer. To publish it asks for the root with a term, and to change settings
-        without one: both count."""
+        """The latest of each kind of each peer, which names a term to publish and none to change settings."""
         self.publishers: dict[Contact, None] = {}  # of a term that is over
         self.between: dict[Contact, None] = {}  # those that know another peer that may be root
 
