@@ -30,6 +30,7 @@ def demo(folder: Path, *options: str) -> tuple[int, Mapping[str, Any], str]:
     return ran.returncode, json.loads(ran.stdout.splitlines()[-1]), ran.stderr
 
 
+@pytest.mark.long
 def test_peers_are_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     code, told, words = demo(tmp_path, "--peers", "8", "--limit", "800", "--rate", "100")
     assert list(told) == [*KEYS, "report", "seconds"]

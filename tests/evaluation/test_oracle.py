@@ -31,7 +31,7 @@ groups = {GROUPS}
 """
 NEAR = {"rel": 2e-6, "abs": 2e-6}  # the kernels reckon delays in single precision; sums are rounded to six decimals
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 class Run:

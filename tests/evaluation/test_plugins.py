@@ -226,6 +226,7 @@ def test_hops_are_counted_from_the_source() -> None:
     assert hops.measure(arrays, made, [chain], 8) == (1 + 2 + 3) / 3, "the way to the root is one of them"
 
 
+@pytest.mark.long
 def test_the_example_passes_its_own_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE)]
     ended = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, check=False)
@@ -280,6 +281,7 @@ def run(asked: experiment.Experiment, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_an_experiment_of_plug_ins_runs_where_spark_works(
     elsewhere: Path, session: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

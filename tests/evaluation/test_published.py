@@ -22,6 +22,7 @@ from quillcast.evaluation.topology import load
 from quillcast.evaluation.topology.generator import compose, transit_stub
 from tests.evaluation import naive_related
 from tests.evaluation.naive_related import squared
+from tests.params import rest_long
 
 LOOKUPS = 200  # to random points of a CAN
 
@@ -73,6 +74,7 @@ def test_unicast_and_ip_multicast_send_the_published_numbers_of_copies(scribe_20
     assert access.max() == 99_999  # the creator is a member itself
 
 
+@pytest.mark.long
 def test_joins_of_dropped_children_turn_a_gain_of_the_remover_into_a_loss() -> None:
     """Bottleneck remover: the link stress for joining rises by 12.5 % (mean) and 17 % (the worst link)."""
     topology = transit_stub(1, transit_domains=3, routers_per_transit=3, stubs_per_router=4, routers_per_stub=6)
@@ -104,7 +106,7 @@ def test_bayeux_s_root_keeps_all_members_and_the_next_nodes_a_sixteenth_each() -
     assert tree.state[next_nodes].mean() == pytest.approx(4096 / 16, rel=0.05)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", rest_long([1, 2], 1))
 def test_bayeux_takes_two_to_three_times_as_long_as_the_shortest_ways(seed: int) -> None:
     """UCB/CSD-02-1170, abstract: latency "only 2-3 times", duplication "a 85-fold improvement over naive unicast"."""
     topology = load("transit-stub-even", seed)
@@ -139,6 +141,7 @@ def directed(topology: Topology, peers: Peers, trees: list[Tree]) -> Counts:
     return np.concatenate([core.ravel(), sent, received])
 
 
+@pytest.mark.long
 def test_splitstream_loads_links_as_its_authors_counted_them() -> None:
     """Castro et al., SOSP 2003, link stress with 40,000 nodes (docs/compared/splitstream.md).
 
@@ -273,6 +276,7 @@ def test_dimensions_and_realities_shorten_paths_in_a_can_as_its_authors_measured
     assert 1.5 * path_length([space]) < path_length(realities) < 0.8 * path_length([plane])
 
 
+@pytest.mark.long
 def test_narada_loads_links_and_the_network_as_its_authors_measured() -> None:
     """Chu et al., JSAC 2002, simulations with 128 members: at most 9 copies on a link, 14 times less than with unicast.
 

@@ -200,6 +200,7 @@ def test_compare_puts_runs_side_by_side(whole: tuple[Path, dict[str, Any], str],
     assert rows["scribe+remover(8)", "messages"]["values"][1] is None
 
 
+@pytest.mark.long
 def test_runs_with_several_seeds_give_means_and_intervals(here: Here, tmp_path: Path) -> None:
     asked = experiment.parse(EXPERIMENT, "small.toml").with_(policies=("scribe",))
 
@@ -301,6 +302,7 @@ except LocalError as error:
 """
 
 
+@pytest.mark.long
 def test_a_cluster_without_free_workers_is_waited_for_in_words_and_not_for_ever(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(EXPERIMENT)
     with standalone(tmp_path, 0) as address:

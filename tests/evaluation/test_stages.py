@@ -15,6 +15,7 @@ from quillcast.evaluation import deployment, metrics, policies, schemas, stages,
 from quillcast.evaluation.experiment import Experiment, Publishers, Workload
 from tests.evaluation import naive
 from tests.evaluation.naive import Overlay, parents_of
+from tests.params import rest_long
 
 ASKED = Experiment(
     peers=300,
@@ -155,7 +156,7 @@ def test_sums_are_packed_without_loss(values: list[float]) -> None:
 KINDS: list[Publishers] = ["root", "creator", "members"]
 
 
-@pytest.mark.parametrize("publishers", KINDS)
+@pytest.mark.parametrize("publishers", rest_long(KINDS, 1))
 @pytest.mark.parametrize("policy", ["scribe", "k_ary", "stripes(4)", "unicast", "scoped+improve+source"])
 def test_all_policies_have_the_same_publishers_and_the_whole_way_counts(
     deployed: deployment.Deployment, policy: str, publishers: Publishers

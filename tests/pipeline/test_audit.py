@@ -47,6 +47,7 @@ def verdicts(found: Audit) -> dict[str, tuple[bool, int]]:
     return {row["verdict"]: (row["holds"], row["figure"]) for row in rows(found.verdicts)}
 
 
+@pytest.mark.long
 def test_random_journals_are_judged_as_by_the_naive_audit(spark: SparkSession, tmp_path: Path) -> None:
     world = World(1, topics=60)
     world.write(tmp_path)

@@ -5,6 +5,7 @@ The names of the marks at the end are the repair paths; every one has to be take
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,6 +118,7 @@ def test_the_ring_is_right_after_any_joins_and_departures(seed: int, steps: int)
     arrives(world, random)
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(seeds, st.integers(2, 6))
 def test_partitions_merge(seed: int, splits: int) -> None:

@@ -21,6 +21,7 @@ from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.sim.host import SimHost
+from tests.params import rest_long
 from tests.protocol.test_scoping import Corners, Site
 from tests.protocol.topics.village import Reader
 
@@ -170,7 +171,7 @@ def sent_out(crossings: Counter[Crossing]) -> Counter[Crossing]:
     return Counter({each: count for each, count in crossings.items() if each[0] >= OUTSIDE})
 
 
-@pytest.mark.parametrize("happen", [join, leave, unsubscribe])
+@pytest.mark.parametrize("happen", rest_long([join, leave, unsubscribe], 1))
 @pytest.mark.parametrize("way", BUSY + LOSSY, ids=str)
 def test_nor_does_it_while_events_flow(way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch) -> None:
     before, crossings = crossed_without(way), crossed(way, happen, monkeypatch)

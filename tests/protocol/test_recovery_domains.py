@@ -26,6 +26,7 @@ from quillcast.protocol.topics.descriptor import Choice, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.tree_reports import child_report
 from quillcast.sim.host import SimHost
+from tests.params import kind, rest_long
 from tests.protocol.test_nested_scoping import Campus
 from tests.protocol.test_scoping import EVENTS, Site
 
@@ -126,7 +127,7 @@ class OneHasIt(Losses):
         super().carry(host, to, bundle)
 
 
-@pytest.mark.parametrize("policy", [each() for each in POLICIES.values()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("policy", rest_long((each() for each in POLICIES.values()), 4, kind))
 @pytest.mark.parametrize("recovery", BUILT_IN)
 @pytest.mark.parametrize(
     ("admission", "later"),

@@ -95,9 +95,12 @@ def _no_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
 POLICIES = [Stripes(stripes=3), Ring(), Mesh(), Chain(), KAry(fan_out=2)]
 SOURCES = (4, 9)
 CASES = [
-    *(pytest.param(policy, (), id=type(policy).__name__) for policy in POLICIES),
     *(
-        pytest.param(policy, SOURCES, id=f"{type(policy).__name__} of sources")
+        pytest.param(policy, (), id=type(policy).__name__, marks=[pytest.mark.long] * (place > 1))
+        for place, policy in enumerate(POLICIES)
+    ),
+    *(
+        pytest.param(policy, SOURCES, id=f"{type(policy).__name__} of sources", marks=pytest.mark.long)
         for policy in (Stripes(stripes=3), Chain())
     ),
 ]

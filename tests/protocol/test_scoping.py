@@ -34,6 +34,7 @@ from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Invite
 from quillcast.sim.host import SimHost
 from quillcast.sim.topology import Topology
+from tests.params import kind, rest_long
 from tests.protocol.topics.village import Reader, Village
 
 LEASE_S = 4.0
@@ -573,7 +574,7 @@ def test_when_a_policy_changes_no_bundle_has_to_open_a_link(*, answered: bool, m
     assert all(reader.payloads == [*EVENTS, *EVENTS] for reader in readers.values())
 
 
-@pytest.mark.parametrize("first", [Mesh(), Chain()], ids=lambda policy: type(policy).__name__)
+@pytest.mark.parametrize("first", rest_long([Mesh(), Chain()], 1, kind))
 def test_nor_is_anything_that_sources_number(first: ScopePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recovery, "_look", lambda recovery, timer: None)
     monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)

@@ -11,6 +11,7 @@ from quillcast.protocol.reliability.protocols import BUILT_IN
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.topics.descriptor import Choice, Settings
 from quillcast.sim.host import SimHost
+from tests.params import rest_long
 from tests.protocol.test_recovery_domains import Losses
 from tests.protocol.test_scoping import Site
 
@@ -39,7 +40,7 @@ class Lagging(Losses):
             super().carry(host, to, bundle)
 
 
-@pytest.mark.parametrize("admission", ["root", "source"])
+@pytest.mark.parametrize("admission", rest_long(["root", "source"], 1))
 @pytest.mark.parametrize("recovery", BUILT_IN)
 def test_members_are_not_asked_for_what_only_the_peer_above_can_have(
     recovery: str, admission: Choice, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,8 @@ from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
 from quillcast.sim.wild import wild, with_late_readers
 
+pytestmark = pytest.mark.long
+
 SEEDS = {
     161: "orphans joined another root and left the first one, where their leases then ended",
     351: "terms followed so quickly that the one with the only copy was discarded without a loss report",
@@ -181,7 +183,6 @@ def test_what_failed_once_for_late_readers_of_sources_in_a_wild_history_holds(se
     Simulation(Plan(wild=(), sources=True).scenario(seed), seed).run()
 
 
-@pytest.mark.long
 def test_events_of_a_stream_that_had_ended_below_them_are_passed_on() -> None:
     """A peer that had more of a dead source's stream than the root knew was told that the stream was over."""
     Simulation(drawn(601, 20).by_sources(), 601).run()
@@ -520,7 +521,6 @@ def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
     Simulation(hard(seed), seed).run()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_failed_once_holds(seed: int) -> None:
     try:

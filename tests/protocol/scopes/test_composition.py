@@ -10,6 +10,7 @@ from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import Circle
 from quillcast.protocol.scopes.policies import BUILT_IN, IpMulticast
 from quillcast.protocol.scopes.policy import ScopePolicy
+from tests.params import rest_long
 from tests.protocol.scopes.hierarchy import Hierarchy, NamedScope
 from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, topic
 
@@ -167,7 +168,7 @@ class Composition:
         self.network.restore_manager(name)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", rest_long(range(SEEDS), 10))
 def test_a_bundle_reaches_each_subscriber_once_through_any_composition(seed: int) -> None:
     composition = Composition(seed)
     composition.change_roles()
@@ -183,7 +184,7 @@ def test_a_bundle_reaches_each_subscriber_once_through_any_composition(seed: int
     composition.check()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", rest_long(range(SEEDS), 10))
 def test_so_it_does_after_managers_crashed_and_messages_were_lost(seed: int) -> None:
     composition = Composition(seed)
     for _ in range(3):
@@ -195,7 +196,7 @@ def test_so_it_does_after_managers_crashed_and_messages_were_lost(seed: int) -> 
         composition.check()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", rest_long(range(SEEDS), 10))
 def test_redundant_policies_compose_with_trees_at_any_level(seed: int) -> None:
     composition = Composition(seed, (*REDUNDANT, *REDUNDANT, *TREES))
     composition.change_roles()
