@@ -62,14 +62,14 @@ def main() -> None:
     tell("connect", rows, options)
 
 
-def measure(name: str, seconds: float) -> Row:
+def measure(name: str, seconds: float) -> dict[int, Row]:
     """One round of a system: a run of each size."""
     with running(name, ["publisher", "subscriber"]) as system:
         stage = Stage(system)
         return {size_bytes: stage.measure(size_bytes, seconds) for size_bytes in SIZES}
 
 
-def _rates(size_bytes: int, runs: dict[str, list[Row]]) -> list[Row]:
+def _rates(size_bytes: int, runs: dict[str, list[dict[int, Row]]]) -> list[Row]:
     """The rows of one size."""
     by_name = {name: [each[size_bytes] for each in rounds] for name, rounds in runs.items()}
     rates = {name: median(rounds, "events_per_s") for name, rounds in by_name.items()}

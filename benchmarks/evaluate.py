@@ -29,11 +29,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quillcast.evaluation.memory import Watch
 from quillcast.evaluation.run import LONG_PEERS
 from quillcast.pipeline.session import HEAP_LONG, HEAP_SHORT
+
+if TYPE_CHECKING:
+    from quillcast.evaluation.workload import Publishers
 
 SIZES = {"scribe-2002": (100_000, 1500), "internet-1m": (1_000_000, 15_000), "internet-10m": (10_000_000, 15_000)}
 QUICK = {"scribe-2002": (20_000, 300)}
@@ -41,7 +44,7 @@ BOUNDS = {"scribe-2002": (45, None), "internet-1m": (90, 6e9), "internet-10m": (
 """The most seconds and bytes that each may take, if there is a bound."""
 
 CURVE, CURVE_GROUPS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), 1500
-AIMS: dict[tuple[str, str], dict[str, float]] = {
+AIMS: dict[tuple[str, "Publishers"], dict[str, float]] = {
     ("scoped+improve", "root"): {"rad_worst": 1.5},
     ("scoped+improve+source", "members"): {"rad_median": 1.25, "children_max": 16, "messages_over_ip": 1.9},
 }
@@ -93,7 +96,7 @@ def measure_aims(seeds: Sequence[int]) -> list[Row]:
 
     from quillcast.evaluation import experiment
 
-    told: dict[tuple[str, str], list[Row]] = {each: [] for each in AIMS}
+    told: dict[tuple[str, Publishers], list[Row]] = {each: [] for each in AIMS}
     for seed in seeds:
         with deployed(experiment.load("scribe-2002").with_(seed=seed)) as made:
             for (policy, publishers), rows in told.items():

@@ -6,11 +6,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from clients import SYSTEMS, missing
 
 Row = dict[str, Any]
+Run = TypeVar("Run")
+"""What one round of a system gives: mostly a row."""
 
 
 def parser(doc: str | None, systems: Iterable[str] = ()) -> argparse.ArgumentParser:
@@ -26,9 +28,9 @@ def parser(doc: str | None, systems: Iterable[str] = ()) -> argparse.ArgumentPar
     return made
 
 
-def in_turns(systems: list[str], rounds: int, measure: Callable[[str], Row]) -> dict[str, list[Row]]:
+def in_turns(systems: list[str], rounds: int, measure: Callable[[str], Run]) -> dict[str, list[Run]]:
     """Every system once in every round; those that are missing here are left out. Progress goes to standard error."""
-    runs: dict[str, list[Row]] = {system: [] for system in systems if missing(system) is None}
+    runs: dict[str, list[Run]] = {system: [] for system in systems if missing(system) is None}
     for number in range(1, rounds + 1):
         for system, made in runs.items():
             began_s = time.monotonic()

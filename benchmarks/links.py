@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def measure(topics: tuple[int, ...], seconds: tuple[float, float], settle_s: flo
                 yield row | _grown(row, first.setdefault(changing, row), first[0.0])
 
 
-def _row(peers: list["Process"], topics: int, seconds: float, changing: float) -> Row:
+def _row(peers: Sequence["Process"], topics: int, seconds: float, changing: float) -> Row:
     stood = ask_all(peers, "stand", seconds=seconds, changing=changing)
     links = sum(each["links"] for each in stood) / 2
     messages, bytes_, cpu_s = (sum(each[name] for each in stood) for name in ("messages_in", "bytes_out", "cpu_s"))

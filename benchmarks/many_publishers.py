@@ -6,6 +6,8 @@ the subscriber. nats-py, paho-mqtt and redis: through their servers; redis answe
 next. The clock runs from the first event at the subscriber to the last. What is missing on this machine is named.
 """
 
+from functools import partial
+
 from actors import ask_all, running
 from clients import COMMON
 from head import Row, costs, in_turns, median, missing_rows, parser, tell
@@ -20,7 +22,7 @@ def main() -> None:
     rounds, events = (QUICK_ROUNDS, QUICK_EVENTS) if options.quick else (ROUNDS, EVENTS)
     rows = []
     for peers, publishers in ((1, 1), (PEERS, PUBLISHERS)):
-        runs = in_turns(options.systems, rounds, lambda name, by=peers, of=publishers: measure(name, by, of, events))
+        runs = in_turns(options.systems, rounds, partial(measure, peers=peers, publishers=publishers, events=events))
         rows += [_row(system, publishers, each) for system, each in runs.items()]
     tell("many_publishers", rows + missing_rows(options.systems), options)
 

@@ -122,7 +122,7 @@ def _memory(rows: dict[int, Row]) -> str:
 
 def memory_bytes(rows: dict[int, Row]) -> int:
     """What all processes of a system take together at most, at any size."""
-    return max(sum(row["peak_rss_bytes"].values()) for row in rows.values())
+    return max(int(sum(row["peak_rss_bytes"].values())) for row in rows.values())
 
 
 # --- where others are ahead

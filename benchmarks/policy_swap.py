@@ -83,7 +83,7 @@ def _pause_ms(subscribers: list[Actor], over_s: float) -> float:
     """The longest gap between two events in the time of a change: the p95 of the subscribers'."""
     ask_all(subscribers, "reset_gap")
     time.sleep(over_s)
-    gaps = [each["gap_ms"] for each in ask_all(subscribers, "longest_gap")]
+    gaps: list[float] = [each["gap_ms"] for each in ask_all(subscribers, "longest_gap")]
     return statistics.quantiles(gaps, n=20, method="inclusive")[-1]
 
 

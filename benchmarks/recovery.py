@@ -10,7 +10,6 @@ sent to find holders: questions and offers to all, and tokens.
 
 import sys
 from collections import Counter
-from collections.abc import Callable
 from functools import partialmethod
 
 from head import Row, parser, tell
@@ -50,7 +49,7 @@ class Asked:
         self.scenario, self.counted = scenario, counted
         self.scopes = {number: plan.name for plan in scenario.scopes for number in plan.members}
         self.numbers: dict[bytes, int] = {}
-        self.send: Callable[[SimHost, Contact, Message], None] = SimHost.send
+        self.send = SimHost.send
 
     def run(self, seed: int) -> None:
         """Run the history."""

@@ -79,6 +79,10 @@ class Writer:
 
     def dropped(self, block: Block) -> None: ...
 
+    def stops_keeping(self) -> None: ...
+
+    def was_best_effort(self, first: int, last: int) -> None: ...
+
     def failed(self, error: QuillcastError) -> None:
         raise error
 
@@ -142,7 +146,7 @@ def run_until(world: World, done: Callable[[], bool], what: str) -> None:
 def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noqa: E741
     """Routes from random peers to random keys: mean hops, length over the direct way; both beside ideal tables'."""
     chance = Random(SEED)
-    number_of = {machine.node_id: machine.number for machine in world.machines}
+    number_of: dict[bytes, int] = {machine.node_id: machine.number for machine in world.machines}
     hops, route_s, direct_s = 0, 0.0, 0.0
     for _ in range(ROUTES):
         key, way = chance.randbytes(ID_BYTES), [chance.randrange(peers)]

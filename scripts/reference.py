@@ -171,7 +171,7 @@ def error_table(names: list[str]) -> Iterator[str]:
     yield "| error | kind | exit code of commands | meaning |\n| --- | --- | --- | --- |"
     for name in names:
         error = getattr(quillcast, name)
-        meaning = " ".join(inspect.getdoc(error).split())
+        meaning = " ".join((inspect.getdoc(error) or "").split())
         yield f"| `{name}` | `{error.__base__.__name__}` | {error.exit_code} | {meaning} |"
 
 

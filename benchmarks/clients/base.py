@@ -13,7 +13,7 @@ PATIENCE_S = 60.0
 LOSSY_PATIENCE_S = 1.0  # nothing came for so long where events may be lost: no more will
 MARKS, MARK_EVERY_S = 20, 0.02  # where a mark may be lost
 
-Handler = Callable[[bytes], object]
+Handler = Callable[[bytes], None]
 Publish = Callable[[bytes], Any]
 """Publishes a payload; what it returns is awaited if the client's `waits`."""
 
@@ -78,7 +78,7 @@ class Client(ABC):
         return importlib.metadata.version(self.library)
 
     @abstractmethod
-    async def connect(self, **options: Any) -> dict[str, Any]:
+    async def connect(self, *args: Any, **options: Any) -> dict[str, Any]:
         """Connect with the options of `network`; what is worth telling about the settings."""
 
     @abstractmethod

@@ -77,7 +77,7 @@ class Cyclone(Client):
         from cyclonedds.idl.types import sequence, uint8
 
         @dataclass
-        class Sample(IdlStruct, typename="Sample"):  # type: ignore[misc]
+        class Sample(IdlStruct, typename="Sample"):  # type: ignore[misc, call-arg]
             payload: sequence[uint8]
 
         self.qos, told = self._quality()
