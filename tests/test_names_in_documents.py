@@ -26,6 +26,16 @@ BASES = (
 )
 SOURCES = ("src", "benchmarks", "examples", "scripts")
 
+DESCRIBED = {  # each page names every module of its packages
+    "forwarding.md": ("protocol/forwarding", "protocol/reliability"),
+    "live.md": ("live",),
+    "neighbours.md": ("protocol/neighbours",),
+    "overlay.md": ("protocol/overlay",),
+    "scopes.md": ("protocol/scopes", "protocol/scoping"),
+    "simulator.md": ("sim",),
+    "topics.md": ("protocol/topics",),
+}
+
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"(?<![\w/.:~$-])(?:[\w.-]+/)+[\w.*-]*|\b[\w-]+\.(?:py|md|toml|json|svg|html|jsonl\.gz)\b")
@@ -163,6 +173,26 @@ def unknown(span: str, page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_exists(page: Path) -> None:
     assert [(span, name) for span in spans(page) for name in unknown(span, page)] == []
+
+
+@pytest.mark.parametrize("page", DESCRIBED)
+def test_the_page_of_a_package_names_each_of_its_modules(page: str) -> None:
+    named = {path.rpartition("/")[2] for span in spans(ROOT / "docs" / page) for path in PATH.findall(span)}
+    modules = (path for package in DESCRIBED[page] for path in (ROOT / "src/quillcast" / package).rglob("*.py"))
+    assert sorted(path.name for path in modules if not path.stem.startswith("__") and path.name not in named) == []
+
+
+def test_pages_that_the_source_names_exist() -> None:
+    named = (
+        (str(path.relative_to(ROOT)), page)
+        for path in trees()
+        for page in re.findall(r"[\w/.-]+\.md\b", path.read_text())
+    )
+    assert [(path, page) for path, page in named if not is_page(page, (ROOT / path).parent)] == []
+
+
+def is_page(name: str, folder: Path) -> bool:
+    return any((base / name).is_file() for base in (ROOT, ROOT / "docs", folder))
 
 
 def test_links_to_sections_lead_to_headings() -> None:

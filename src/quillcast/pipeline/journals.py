@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-BATCH_ROWS = 65_536  # rows handed to Spark at once (SPARK.md, 3.1: larger gains nothing)
+BATCH_ROWS = 65_536  # rows handed to Spark at once; larger batches gain nothing
 TASK_BYTES = 16 << 20  # a guess: one second of work
 
 _SPARK_TYPES = {"binary": "binary", "int64": "bigint", "double": "double", "string": "string", "ids": "array<binary>"}
