@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATTERNS = ("proxy", "direct")
 """How data reaches a client, or leaves it: through its peer, or past it (figure 21)."""
 _LINE = "the line that `quillcast node --invite-client` prints"
-_ANSWER_S = 10.0  # for what the peer answers by itself; a guess
+_ANSWER_S = 10.0  # for questions that the peer answers by itself; a guess
 _REMEDY_ELSEWHERE = "connect again; if the peer was restarted, get a new line from it"
 _REMEDY = "connect again, to another peer of this machine if need be: quillcast node starts one"
 
@@ -58,8 +58,8 @@ def connect(
             nodeId as name and `.sock` after that. By default the oldest peer is used.
         live: limits of the client's queues; `subscription_bytes` for example.
         name: what `quillcast scope members` calls the client; by default the name of the program.
-        receive: "direct" to have events from another peer, which the peer of this machine finds (docs/clients.md): they
-            go on coming while that one is stopped. "proxy": through the peer of this machine.
+        receive: "direct" to get events from another peer, which the peer of this machine finds (docs/clients.md): they
+            continue while that one is stopped. "proxy": through the peer of this machine.
         publish: the same for what the client publishes.
         line: what `Node.invite_client` gave at a peer of another device, which is used instead of one of this machine.
             `network`, `runtime_dir` and `socket` do not matter then.
@@ -81,12 +81,12 @@ def connect(
 class Client(Endpoint):
     """An application that uses a running peer as its own. Made by `connect`; use it inside `async with`.
 
-    Topics, publishers and subscriptions are as with a `Node`, and so are promises and errors, except for one thing: a
-    client holds nobody up. An event counts as delivered to it when its peer has it. What the client does not read waits
+    Topics, publishers and subscriptions are as with a `Node`, and so are promises and errors, with one exception: a
+    client delays nobody. An event counts as delivered to it when its peer has it. Unread events wait
     at the peer, up to `LiveConfig.client_bytes`; beyond that the oldest events are dropped and reported as lost.
 
-    When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died. What
-    another peer serves directly goes on, and when that one ends, yet another takes over.
+    When the peer ends, subscriptions and publishers fail with `Unreachable`, which says whether it left or died. Those
+    that another peer serves directly continue, and when that one ends, yet another takes over.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Client(Endpoint):
         self._publishers.clear()
         peers = self._direct or proxy
         for inbox in peers.inboxes():
-            inbox.close()  # `async for` ends after what came
+            inbox.close()  # `async for` ends after the events that arrived
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.live.leave_timeout_s if timeout_s is None else timeout_s):
                 await proxy.pump.until(lambda: peers.has_all)
@@ -256,7 +256,7 @@ class Client(Endpoint):
             changed = await self._control.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
             if not changed.to_sign or sign is None:
                 return changed.descriptor
-            signed = sign(changed.descriptor)  # if somebody else changes it meanwhile, the next answer is another one
+            signed = sign(changed.descriptor)  # the next answer differs if another program changes it meanwhile
 
     def _make_inbox(self, name: str) -> RemoteInbox:
         size_bytes_max = self.live.subscription_bytes
@@ -285,7 +285,7 @@ class Client(Endpoint):
         return await control.connected(path, QUESTION, Welcome, timeout_s=timeout_s, version=VERSION)
 
     def _peer_ends(self, reason: QuillcastError) -> None:
-        """The peer takes nothing new. What it has, it still acknowledges."""
+        """The peer accepts nothing new. It still acknowledges what it has."""
         self._ending = reason
         if self._proxy is not None:
             self._publishing.close_for(reason, self._proxy.publishers())
@@ -303,5 +303,5 @@ def _pattern(option: str, value: str) -> str:
 def _program() -> str:
     try:
         return arguments.label(Path(sys.argv[0]).name) or "python"
-    except (IndexError, LocalError):  # embedded, or a name that fits into no column
+    except (IndexError, LocalError):  # embedded, or a name too long for a column
         return "python"

@@ -13,11 +13,11 @@ from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.transport import Transport, TransportLost
 
-_CREDIT_PARTS = 8  # credit goes back by itself in eighths of the window
+_CREDIT_PARTS = 8  # credit returns by itself in eighths of the window
 
 
 class ClientConnection(Framed):
-    """A socket between a client and its peer. The kernel says who is at its ends, so neither proves anything."""
+    """A socket between a client and its peer. The kernel says who is at its ends, so neither needs a proof."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ClientConnection(Framed):
         ended: Callable[[Exception], None],
         theirs: Connect | None = None,
     ) -> None:
-        """It begins with these bytes. `connected` hears what the other side says of itself, or has said (`theirs`)."""
+        """It begins with these bytes. `connected` is given what the other side says of itself, or said (`theirs`)."""
         super().__init__(shared, HELLO_BYTES_MAX)
         self._first, self._connected, self._ended, self._theirs = first, connected, ended, theirs
         self._problem: Exception | None = None
@@ -64,7 +64,7 @@ class ClientConnection(Framed):
 
 
 class ClientLink(Link):
-    """The link over such a connection. `fill` adds what else there is to write, whenever it writes."""
+    """The link over such a connection. Whenever it writes, `fill` adds what else there is to write."""
 
     connection: ClientConnection | None
 
@@ -75,11 +75,11 @@ class ClientLink(Link):
         """Pings since the other side was last heard of."""
 
     def is_idle(self) -> bool:
-        """Is nothing to be written for which others wait? What clients read is written before it is acknowledged."""
+        """Is there nothing to write that others wait for? What clients read is written before it is acknowledged."""
         return False
 
     def ping(self) -> None:
-        """Ask whether the other side lives."""
+        """Ask whether the other side is alive."""
         self.unanswered += 1
         self.say(FrameType.PING, bytes(NUMBER_BYTES))
 
@@ -95,7 +95,7 @@ class ClientLink(Link):
         bundle_came: Callable[[Bundle], None],
         message_came: Callable[[Any], None],
     ) -> None:
-        """Use this connection, to a process that said this of itself."""
+        """Use this connection, to a process that said this about itself."""
         transport = sharing.over(connection.transport, theirs.shared_memory, theirs.incarnation)
         self._pass_bundle, self._pass_message = bundle_came, message_came
         connection.serve(self, transport, ClientLink._bundle_came, ClientLink._frame_came)
@@ -111,7 +111,7 @@ class ClientLink(Link):
             self.mark_dirty()
 
     def _bundle_came(self, bundle: Bundle) -> None:
-        """Pass a bundle on. What waits of it is bounded elsewhere, so its credit goes back at once."""
+        """Pass a bundle on. Waiting bundles are bounded elsewhere, so its credit returns at once."""
         self.unanswered = 0
         self.context.counters["bundles_in"] += 1
         self.context.counters["bytes_in"] += bundle.size

@@ -1,11 +1,11 @@
-"""The inbox of a subscription that goes on at another peer when the one that serves it ends.
+"""The inbox of a subscription that continues at another peer when the one that serves it ends.
 
-A subscription starts at the next peer as far back as buffers reach. So some events come again, and some may not come
-any more: those that every subscriber with a lease had, while this client had not been sent them. The inbox knows what
-it was given, by publisher and sequence. It passes over repeats, and reports what lies between.
+A subscription starts at the next peer as far back as buffers reach. So some events come again, and some may be gone:
+those that every subscriber with a lease had, while this client had not been sent them. The inbox knows what
+it was given, by publisher and sequence. It skips repeats, and reports the gaps between.
 
-What lies between is known by position while the topic's root is the same, and else by the sequences of publishers, from
-which something came before and after. Of a publisher of which neither holds nothing is known.
+Gaps show by position while the topic's root is the same. Otherwise they show by sequence, for publishers whose events
+came before and after. Gaps of other publishers do not show.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _RANGES_MAX = 256  # of a publisher; beyond, the closest become one with what li
 
 
 class ContinuedInbox(RemoteInbox):
-    """An inbox that is filled by one peer after the other."""
+    """An inbox that one peer after the other fills."""
 
     __slots__ = ("_came", "_continues", "_cursors", "_forgiven_bytes", "_joins")
 
@@ -30,8 +30,8 @@ class ContinuedInbox(RemoteInbox):
         super().__init__(size_bytes_max, name)
         self._came: dict[bytes, RangeSet] = {}  # by publisher, the latest last: sequences that came or were lost
         self._cursors: dict[Term, int] = {}  # one past the last position that came
-        self._continues = False  # is it another peer than the first?
-        self._joins: dict[bytes, None] = {}  # publishers of whom nothing came from the present peer yet
+        self._continues = False  # is it a later peer than the first?
+        self._joins: dict[bytes, None] = {}  # publishers from which the present peer sent nothing yet
         self._forgiven_bytes = 0  # what is read next came from former peers, or again
 
     def continue_from(self, position: Position) -> None:
@@ -87,7 +87,7 @@ class ContinuedInbox(RemoteInbox):
         return size_bytes > forgiven_bytes and super().release(size_bytes - forgiven_bytes)
 
     def _lose_positions(self, loss: Loss) -> None:
-        """Report what did not come. Of what a new peer does not keep, nothing is owed from before the first event."""
+        """Report what did not come. If a new peer does not keep it, nothing before the first event is owed."""
         first = self._cursors.get(loss.term, loss.last if loss.why == "start" else 0)
         if (first := max(first, loss.first)) < loss.last:
             super().lost(Loss(loss.term, first, loss.last, _why(loss)))
@@ -99,7 +99,7 @@ class ContinuedInbox(RemoteInbox):
             super().lost(Loss(loss.term, first, last, _why(loss), loss.publisher))
 
     def _close_gap(self, publisher: bytes, came: RangeSet, first: int, term: Term) -> None:
-        """The first events of a publisher from another peer: report what lies before them, if it comes in order."""
+        """The first events of a publisher from another peer: report what is missing before them, if order is kept."""
         del self._joins[publisher]
         if len(came.starts) == 1:
             for start, end in came.missing(came.starts[0], first):

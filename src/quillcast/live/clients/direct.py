@@ -1,12 +1,12 @@
 """Subscriptions and publishers of a client whose data does not pass its own peer (figure 21, left and center).
 
-The client's own peer says which peer serves it in a topic, and the client connects to that one. What it says to that
-peer, and hears of it, is what it would say to its own: each is a `Proxy`. So an application is served by several peers
-at a time, and its data goes on while its own peer is stopped.
+The client's own peer says which peer serves it in a topic, and the client connects to that one. It talks to that peer
+as to its own: each is a `Proxy`. So several peers serve an application at a time, and its data continues while its own
+peer is stopped.
 
-A server that ends, or cannot be reached, is replaced by the next one that the client's own peer names. Publishers go on
-there with what is not stable, under the same PublisherId, so that repeats are recognised as after a change of root.
-Subscriptions begin there as far back as buffers reach, and pass over what came before (`ContinuedInbox`). The former
+A server that ends, or cannot be reached, is replaced by the next one that the client's own peer names. Publishers
+resend there what is not stable, under the same PublisherId, so that repeats are recognised as after a change of root.
+Subscriptions begin there as far back as buffers reach, and skip what came before (`ContinuedInbox`). The former
 server delivers until the subscription has started at the next one, if it can.
 """
 
@@ -48,7 +48,7 @@ class Use:
 
     @property
     def is_sought(self) -> bool:
-        """Is a server looked for?"""
+        """Is a search for a server in progress?"""
         return self.seeking is not None and not self.seeking.done()
 
 
@@ -74,8 +74,8 @@ class DirectPublisher(Use):
 class Direct:
     """Peers that serve this process (`live.edges.peer`, `live.edges.publishers.Backend`).
 
-    What it does not do directly goes through its own peer, `control`. `ending` hears which publishers a peer that will
-    end serves, if no other takes them over, and why.
+    What it does not do directly goes through its own peer, `control`. `ending` is told which publishers a peer that
+    will end serves, if no other takes them over, and why.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Direct:
 
     @property
     def has_all(self) -> bool:
-        """Have the peers everything that was published?"""
+        """Do the peers have everything that was published?"""
         sendings = [each.sending for each in self._publishers.values()]
         waiting = any(sending.via is None and sending.publisher.next for sending in sendings)
         return not waiting and all(proxy.has_all for proxy in self.proxies())
@@ -117,7 +117,7 @@ class Direct:
         return kind(size_bytes_max, name)
 
     def inboxes(self) -> list[RemoteInbox]:
-        """Those of all subscriptions."""
+        """The inboxes of all subscriptions."""
         return [*self.control.inboxes(), *(handle.inbox for handle in self._handles)]
 
     async def close(self) -> None:
@@ -156,7 +156,7 @@ class Direct:
         handle.coming = proxy, self.pump.call(partial(proxy.subscribe, **wish), handle.topic_name, place)
 
     def _started(self, handle: DirectHandle, position: Position) -> None:
-        """A subscription has started at a peer: nothing more is taken from the former one."""
+        """A subscription has started at a peer: accept no more from the former one."""
         assert handle.coming is not None
         former, handle.at, handle.coming = handle.at, handle.coming, None
         if former is not None:
@@ -166,7 +166,7 @@ class Direct:
         handle.inbox.continue_from(position)
 
     def _fail_subscription(self, handle: DirectHandle, problem: QuillcastError) -> None:
-        """It cannot go on, unless a peer that will end still delivers."""
+        """It cannot continue, unless a peer that will end still delivers."""
         handle.coming = None
         if handle in self._handles and (handle.at is None or handle.at[0].failure is not None):
             self.unsubscribe(handle)
@@ -228,7 +228,7 @@ class Direct:
             self._forget_publisher(publisher)
 
     def _fail_publisher(self, own: DirectPublisher, problem: QuillcastError) -> None:
-        """It cannot go on. A peer that will end may still acknowledge what it has."""
+        """It cannot continue. A peer that will end may still acknowledge what it has."""
         publisher, via = own.sending.publisher, own.sending.via
         if via is not None and via.failure is None:
             self._ending(problem, [publisher])
@@ -239,7 +239,7 @@ class Direct:
             publisher.listener.failed(problem)
 
     def new_publisher_id(self) -> bytes:
-        """A PublisherId that nobody else has or had."""
+        """A PublisherId that no other publisher has or had."""
         return self.control.new_publisher_id()
 
     def close_publisher(self, publisher: Publisher) -> None:
@@ -258,7 +258,7 @@ class Direct:
             self.control.end_direct(own.number)
 
     def bound(self, topic: bytes) -> str:
-        """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
+        """Why publishers wait for a place in their topic, in a sentence; empty: they do not."""
         return next((why for proxy in self.proxies() if (why := proxy.bound(topic))), "")
 
     def awaited(self, name: str) -> list[Contact]:
@@ -278,7 +278,7 @@ class Direct:
         credentials = self._signers[warrant]
         signed = proxy.warrant(topic, credentials)
         assert signed is not None
-        self._signers[signed] = credentials  # a publisher may go on at yet another peer
+        self._signers[signed] = credentials  # a publisher may continue at yet another peer
         return signed
 
     def find_causes(self, publisher: Publisher, last: int) -> AbstractContextManager[Causes]:
@@ -289,7 +289,7 @@ class Direct:
     # --- the peers that serve this process
 
     async def _served(self, use: Use) -> Proxy:
-        """The peer that serves a use of a topic: the first one in reach of those that the client's own peer names."""
+        """The peer that serves a use of a topic: the first reachable one of those that the client's own peer names."""
         while True:
             secret, now = secrets.token_bytes(_SECRET_BYTES), self.pump.monotonic()
             use.avoided = {node: at for node, at in use.avoided.items() if now - at < _AVOIDED_S}
@@ -319,7 +319,7 @@ class Direct:
                     self._avoid(use, node, proxy.failure)
 
     def _avoid(self, use: Use, node: bytes, why: QuillcastError) -> None:
-        """A server is of no use, or no more: another one is to be found."""
+        """This server cannot be used (any longer); find another."""
         use.avoided[node], use.why = self.pump.monotonic(), str(why)
         self.control.end_direct(use.number)
         use.number = next(self._numbers)
@@ -339,16 +339,16 @@ class Direct:
         if not _is_connected(server) and self._servers.get(node) is server:
             del self._servers[node]
             if not server.cancelled():
-                server.exception()  # those who wait for it raise it
+                server.exception()  # those that wait for it raise it
 
     def _will_end(self, proxy: Proxy, reason: QuillcastError) -> None:
-        """A peer that serves this process takes nothing new: others are to take over while it still serves."""
+        """A peer that serves this process accepts nothing new: others take over while it still serves."""
         if proxy.failure is None:
             self._leaving[proxy] = None
             self._replace(proxy, reason)
 
     def _has_ended(self, proxy: Proxy, reason: QuillcastError) -> None:
-        """A peer that served this process has ended: others are to take over what it has not done."""
+        """A peer that served this process has ended: others take over what it has not finished."""
         self._leaving.pop(proxy, None)
         for sending in proxy.release():
             sending.release()

@@ -1,4 +1,4 @@
-"""The line with which an application of another device uses a peer: where it is, how it is known, and a secret.
+"""The line with which an application of another device uses a peer: its address, its identity, and a secret.
 
 `quillcast-client://HOST:PORT/NODEID?secret=SECRET&authority=KEY&network=NAME`. `authority` is the public key of the
 network's credential, left out in a network without one; so is the network's name if it is `default`.
@@ -29,20 +29,20 @@ def new_secret() -> str:
 
 
 class Invitation:
-    """A line that was given out, and the clients that came with it, the latest `CLIENTS_MAX` of them."""
+    """A line that was given out, and the latest `CLIENTS_MAX` clients that connected with it."""
 
     def __init__(self) -> None:
         self.clients: dict[bytes, None] = {}  # by id; some have left
 
     def note(self, client: bytes) -> None:
-        """A client came with it."""
+        """A client connected with it."""
         self.clients[client] = None
         if len(self.clients) > CLIENTS_MAX:
             del self.clients[next(iter(self.clients))]
 
 
 class ClientLine(msgspec.Struct, frozen=True):
-    """A peer to use from another device, its network, and what shows that it allows that."""
+    """A peer to use from another device, its network, and the proof that it allows that."""
 
     contact: Contact
     secret: str

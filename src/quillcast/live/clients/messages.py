@@ -22,13 +22,13 @@ from quillcast.protocol.topics.descriptor import Descriptor
 QUESTION = "connect"
 VERSION = 4
 NOBODY = bytes(ID_BYTES)
-ASKED_MAX = 256  # questions of a client that wait for their answers; a guess
+ASKED_MAX = 256  # unanswered questions of a client; a guess
 
 _DELIVERY = struct.Struct("<IIII")
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """The answer to `connect`: who serves the client, and by which settings."""
+    """The answer to `connect`: which peer serves the client, and with which settings."""
 
     contact: Contact
     pid: int
@@ -50,7 +50,7 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class Directed(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to `SeekServer`: which peer serves the client, and how it is known to be that one."""
+    """The answer to `SeekServer`: which peer serves the client, and how it is recognised."""
 
     client: WireId
     """Who the client is there."""
@@ -61,7 +61,7 @@ class Directed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """A client comes to be served directly, as its own peer has announced; or with a line of this peer."""
+    """A client asks to be served directly, as its own peer has announced; or with a line of this peer."""
 
     version: int
     client: WireId
@@ -71,7 +71,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Problem(msgspec.Struct, frozen=True, array_like=True):
-    """An error: the name of its class, its text, and the peers that were waited for."""
+    """An error: the name of its class, its text, and the peers that did not answer."""
 
     kind: str
     text: str
@@ -107,7 +107,7 @@ class Delivery(NamedTuple):
     recovered: bool
 
     def encode(self) -> bytes:
-        """As many bytes as a topic's id."""
+        """The delivery as bytes, as many as a topic's id."""
         return _DELIVERY.pack(*self)
 
     @classmethod
@@ -125,7 +125,7 @@ class Created(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Changed(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to `change`: the descriptor that stands, or one that its owner has to sign first."""
+    """The answer to `change`: the descriptor in force, or one that its owner has to sign first."""
 
     descriptor: Descriptor
     to_sign: bool = False
@@ -143,7 +143,7 @@ class HeldUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Connect(Message, frozen=True, tag=1):
-    """The client is there, and takes frames. The peer serves it from now on."""
+    """The client is ready for frames. The peer serves it from now on."""
 
     window_bytes: Number
     incarnation: bytes
@@ -171,7 +171,7 @@ class Unsubscribe(Message, frozen=True, tag=3):
 
 
 class Taken(Message, frozen=True, tag=4):
-    """The application is done with this many more bytes of a subscription's events."""
+    """The application has finished this many more bytes of a subscription's events."""
 
     number: Number
     size_bytes: Number
@@ -189,7 +189,7 @@ class OpenPublisher(Message, frozen=True, tag=5):
 
 
 class ClosePublisher(Message, frozen=True, tag=6):
-    """Close a publisher when its events before `last` have come."""
+    """Close a publisher when its events before `last` have arrived."""
 
     number: Number
     last: Number
@@ -219,7 +219,7 @@ class SeekServer(Message, frozen=True, tag=8):
 
 
 class EndDirect(Message, frozen=True, tag=9):
-    """Forget a use of a topic for which another peer serves the client, or is to."""
+    """Forget a use of a topic for which another peer serves the client, or should."""
 
     number: Number
 
@@ -269,7 +269,7 @@ class Progress(Message, frozen=True, tag=23):
 
 
 class Discarded(Message, frozen=True, tag=24):
-    """A publisher's events never count as stable. Those before are stable, or this was said of them."""
+    """A publisher's events never count as stable. Those before are stable, or were discarded too."""
 
     number: Number
     first: Number
@@ -277,14 +277,14 @@ class Discarded(Message, frozen=True, tag=24):
 
 
 class PublisherFailed(Message, frozen=True, tag=25):
-    """The topic does not take a publisher's events."""
+    """The topic does not accept a publisher's events."""
 
     number: Number
     problem: Problem
 
 
 class Answered(Message, frozen=True, tag=26):
-    """The answer to a question, in MessagePack, or why there is none."""
+    """The answer to a question, in MessagePack, or the error."""
 
     number: Number
     answer: bytes
@@ -292,7 +292,7 @@ class Answered(Message, frozen=True, tag=26):
 
 
 class Ending(Message, frozen=True, tag=27):
-    """The peer will end, and takes nothing new; what came is still acknowledged as far as possible."""
+    """The peer will end, and accepts nothing new. It acknowledges what it has as far as possible."""
 
     reason: str
 

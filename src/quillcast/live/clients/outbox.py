@@ -1,8 +1,8 @@
-"""What waits at a peer for a subscription of a client: blocks that fit no window, and losses to report.
+"""What waits at a peer for a subscription of a client: blocks that exceed its window, and losses to report.
 
-A client holds nobody up: its subscriptions always have room, so the peer counts their events as delivered when they
-come in here. What a client does not read waits up to a bound that all its subscriptions share (`Bounded`). Beyond it
-the oldest events of the longest queue are dropped, and reported as lost.
+A client delays nobody: its subscriptions always have room, so the peer counts events as delivered when they arrive
+here. Unread events wait up to a bound that all subscriptions of the client share (`Bounded`). Beyond it the oldest
+events of the longest queue are dropped, and reported as lost.
 """
 
 import time
@@ -36,7 +36,7 @@ class Waiting(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A block that the application is not done with."""
+    """A block that the application has not finished."""
 
     size_bytes: int
     events: int
@@ -51,7 +51,7 @@ class OutboxSession(Protocol):
         ...
 
     def grew(self, outbox: "Outbox", size_bytes: int, /) -> None:
-        """So many more bytes wait, or there are losses to report."""
+        """This many more bytes wait, or there are losses to report."""
         ...
 
     def failed(self, outbox: "Outbox", error: QuillcastError, /) -> None:
@@ -81,7 +81,7 @@ class Outbox:
         self._cut: dict[bytes, Loss] = {}  # what was dropped here, by publisher: the latest range of each
 
     def begin(self, handle: Any) -> None:
-        """The peer knows the subscription by this."""
+        """The subscription has begun; the peer knows it by this."""
         self.handle = handle
 
     # --- the peer's side
@@ -105,7 +105,7 @@ class Outbox:
         return _PLENTY
 
     def unread(self) -> Unread:
-        """What the application is not done with, and what it was not sent yet."""
+        """What the application has not finished, and what it was not sent yet."""
         events = sum(sent.events for sent in self._sent) + sum(each.stop - each.skip for each in self.queue)
         oldest_ns = self._sent[0].time_ns if self._sent else None
         if oldest_ns is None and self.queue:
@@ -120,7 +120,7 @@ class Outbox:
         if not self.queue or self._sent_bytes >= self._window_bytes:
             return None
         if self._losses or self._cut:
-            self.tell_losses()  # before what follows them
+            self.tell_losses()  # before the events that follow them
         block, skip, stop, (term, index), recovered = self.queue.popleft()
         self.queued_bytes -= block.size
         if not self._sent:
@@ -131,7 +131,7 @@ class Outbox:
         return Bundle(Envelope(place, DOWN, term, index), (block,))
 
     def taken(self, size_bytes: int) -> None:
-        """The application is done with so many more bytes. Raises `Malformed`."""
+        """The application has finished this many more bytes. Raises `Malformed`."""
         if size_bytes > self._sent_bytes:
             raise Malformed(f"{size_bytes} bytes were taken of a subscription that was sent {self._sent_bytes}")
         self._taken_at = time.monotonic()
@@ -141,7 +141,7 @@ class Outbox:
             self._done_bytes -= self._sent.popleft().size_bytes
 
     def drop(self) -> int:
-        """Drop the oldest events that wait, and report them as lost; returns the bytes that this made free."""
+        """Drop the oldest waiting events, and report them as lost; returns the freed bytes."""
         block, skip, stop, position, recovered = self.queue.popleft()
         self.queued_bytes -= block.size
         if not recovered:  # those were reported before
@@ -156,7 +156,7 @@ class Outbox:
 
     @property
     def untold(self) -> int:
-        """How many losses were not reported yet."""
+        """The number of losses that were not reported yet."""
         return len(self._losses) + len(self._cut)
 
     def tell_losses(self) -> None:
@@ -176,7 +176,7 @@ class Bounded:
         self._queues: dict[Outbox, None] = {}  # those that are not empty
 
     def grew(self, outbox: Outbox, size_bytes: int) -> list[Outbox]:
-        """So many more bytes wait in a queue; returns those that dropped events for that."""
+        """This many more bytes wait in a queue; returns the queues that had to drop events."""
         self._bytes += size_bytes
         self._queues[outbox] = None
         shrunk: dict[Outbox, None] = {}
@@ -187,12 +187,12 @@ class Bounded:
         return list(shrunk)
 
     def forget(self, outbox: Outbox) -> None:
-        """The subscription is over."""
+        """The subscription has ended."""
         self._bytes -= outbox.queued_bytes
         self._queues.pop(outbox, None)
 
     def send(self, carry: Callable[[Bundle], None], has_room: Callable[[], bool]) -> None:
-        """Send what fits the applications' windows, a block of each subscription in turn, while there is room."""
+        """Send what fits into the applications' windows, a block of each subscription in turn, while there is room."""
         waiting = list(self._queues)
         while waiting and has_room():
             for outbox in list(waiting):

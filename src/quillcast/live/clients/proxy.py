@@ -1,7 +1,7 @@
 """The peer that serves this process, as the process's publishers and subscriptions see it.
 
-A publisher here is the protocol's own, whose root is that peer: it keeps its blocks until the peer says that they are
-stable, and sends no more than the peer's publisher of the same id has room for.
+A publisher here is the protocol's own, whose root is that peer. It keeps its blocks until the peer says that they are
+stable, and sends only as much as the peer's publisher of the same id has room for.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ T = TypeVar("T")
 
 _INCARNATION_BYTES = 8
 _PING_EVERY_S = 2.0  # of a peer that serves this process directly
-_PINGS_MAX = 3  # that it leaves unanswered; with that it is given up as soon as a silent neighbour is in the overlay
+_PINGS_MAX = 3  # that it leaves unanswered; it is then given up as soon as a silent neighbour
 _TAKEN_PARTS = 8  # what was read is reported in eighths of a subscription's window ...
-_TAKEN_S = 0.1  # ... or after this long, so that the peer does not take a reader for a slow one; a guess
+_TAKEN_S = 0.1  # ... or after this time, so that the peer does not mistake a reader for a slow one; a guess
 
 
 class Handle:
@@ -87,7 +87,7 @@ class Handle:
 
 
 class RemoteInbox(Inbox):
-    """An inbox whose peer is told what the application has read, so that it sends more."""
+    """An inbox that tells its peer what the application has read, so that the peer sends more."""
 
     __slots__ = ("handle", "owed", "told_soon")
 
@@ -106,7 +106,7 @@ class RemoteInbox(Inbox):
 
 
 class Sending:
-    """A publisher of this process, and how much of it the peer has not passed on."""
+    """A publisher of this process, and how much of its data the peer has not passed on."""
 
     publisher: Publisher
     """Set when it is made."""
@@ -117,13 +117,13 @@ class Sending:
         """The peer that it publishes through, once that is known."""
         self.number = self._window_bytes = 0
         self.taken = 0  # the peer has its events before this
-        self.bound = ""  # why it waits because the topic has as many publishers as it may have
+        self.bound = ""  # why it waits for a place among the topic's publishers
         self.close_told = False
         self._in_transit: deque[tuple[int, int]] = deque()  # one past the last event, and bytes, of bundles
         self._in_transit_bytes = 0
 
     def begin(self, via: "Proxy", number: int, first: int) -> None:
-        """It publishes through this peer from now on, under this number and from this event on."""
+        """Publish through this peer from now on, under this number and from this event on."""
         self.via, self.number, self._window_bytes = via, number, via.welcome.topics.window_bytes
         self.taken, self.close_told = first, False
         self._in_transit.clear()
@@ -135,11 +135,11 @@ class Sending:
         self.via = None
 
     def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
-        """Bytes that the peer takes now."""
+        """Bytes that the peer accepts now."""
         return min(self.via.room(root), self._window_bytes - self._in_transit_bytes) if self.via is not None else 0
 
     def carry(self, publisher: Publisher, bundle: Bundle) -> None:
-        """Send a bundle of it to the peer."""
+        """Send one of its bundles to the peer."""
         assert self.via is not None
         self._in_transit.append((bundle.blocks[-1].last, bundle.size))
         self._in_transit_bytes += bundle.size
@@ -168,7 +168,7 @@ class Inquiry:
 
     @property
     def peers(self) -> list[str]:
-        """NodeIds of those that hold it up, in hexadecimal."""
+        """NodeIds of the peers that hold it up, in hexadecimal."""
         return self._found.peers
 
     def lagging(self) -> str:
@@ -176,7 +176,7 @@ class Inquiry:
         return self._found.lagging
 
     def held_back(self) -> str:
-        """Why the root admits nothing now."""
+        """Why the root admits no events now."""
         return self._found.held_back
 
     @property
@@ -188,7 +188,7 @@ class Inquiry:
 
 
 class Process:
-    """What all connections of this process share; `connect` is what it says of itself, `name` what it is called."""
+    """What all connections of this process share; `connect` is its introduction, `name` its name."""
 
     def __init__(self, live: LiveConfig, name: str) -> None:
         self.live, self.counters = live, Counter[str]()
@@ -226,7 +226,7 @@ class Proxy:
         ending: Callable[[QuillcastError], None],
         ended: Callable[[QuillcastError], None],
     ) -> None:
-        """`remedy` is what to do when that peer ends, for people."""
+        """`remedy` says what to do when that peer ends, for users."""
         self.contact, self._process, self._remedy = contact, process, remedy
         self._tell_ending, self._tell_ended = ending, ended
         self.pump, self.join = process.pump, process.sharing.join
@@ -244,11 +244,11 @@ class Proxy:
         self._connection: ClientConnection | None = None
 
     def greet(self, welcome: Welcome) -> None:
-        """The peer has said welcome."""
+        """The peer has accepted the connection."""
         self.welcome = welcome
 
     async def open(self, own: socket.socket, welcome: Welcome) -> None:
-        """Use a connected socket, on which the peer has said welcome."""
+        """Use a connected socket, on which the peer has accepted the connection."""
         self.greet(welcome)
         first = frame(FrameType.CONTROL, Codec.encode_all([self._process.connect]))
         theirs = Connect(welcome.window_bytes, welcome.incarnation, welcome.shared_memory)
@@ -256,13 +256,13 @@ class Proxy:
         await local_ipc.serve(self.pump.loop, lambda: connection, own)
 
     def connected(self, connection: ClientConnection, theirs: Connect) -> None:
-        """The peer takes frames on this connection. `lost` hears when that ends."""
+        """The peer accepts frames on this connection. `lost` is called when that ends."""
         self._connection = connection
         self._process.proxies[self] = None
         self._link.serve(connection, self._process.sharing, theirs, self._bundle, self._message)
 
     def watch(self) -> None:
-        """Give the connection up when the peer does not answer."""
+        """Give up the connection when the peer does not answer."""
         if self.failure is not None or self._connection is None:
             return
         if self._link.unanswered >= _PINGS_MAX:
@@ -281,13 +281,13 @@ class Proxy:
 
     @property
     def named(self) -> str:
-        """The peer, for people."""
+        """The peer, as messages name it."""
         contact = self.contact
         return f"the peer {short(contact.node_id)} at {contact.address} (process {self.welcome.pid})"
 
     @property
     def has_all(self) -> bool:
-        """Has the peer everything that was published, or is it gone?"""
+        """Does the peer have everything that was published, or is it gone?"""
         return self.failure is not None or all(each.taken >= each.publisher.next for each in self._sending.values())
 
     @property
@@ -296,7 +296,7 @@ class Proxy:
         return self
 
     def inboxes(self) -> list[RemoteInbox]:
-        """Those of all subscriptions."""
+        """The inboxes of all subscriptions."""
         return [handle.inbox for handle in self._handles.values()]
 
     # --- for subscriptions
@@ -318,7 +318,7 @@ class Proxy:
         return handle
 
     def attach(self, handle: Handle, inbox: RemoteInbox) -> None:
-        """What comes for a subscription goes into this inbox."""
+        """Deliver a subscription's events into this inbox."""
         handle.inbox, inbox.handle = inbox, handle
         inbox.told_soon = partial(self.pump.later, _TAKEN_S, self.drained, handle)
 
@@ -367,18 +367,18 @@ class Proxy:
         self._link.send(OpenPublisher(number, sending.topic, publisher.id, publisher.warrant, first))
 
     def give_up(self, sending: Sending) -> None:
-        """A publisher goes on at another peer."""
+        """A publisher continues at another peer."""
         self._sending.pop(sending.number, None)
 
     def release(self) -> list[Sending]:
-        """Others serve this process from now on: end the subscriptions here, and return the publishers."""
+        """Other peers serve this process from now on: end the subscriptions here, and return the publishers."""
         self._handles.clear()
         self._by_topic.clear()
         sendings, self._sending = list(self._sending.values()), {}
         return sendings
 
     def new_publisher_id(self) -> bytes:
-        """A PublisherId that nobody else has or had."""
+        """A PublisherId that no other publisher has or had."""
         self._ids += 1
         return publisher_id(self.contact.node_id, self._process.connect.incarnation, self._ids)  # type: ignore[arg-type]
 
@@ -392,7 +392,7 @@ class Proxy:
                 self._forget_if_done(sending)
 
     def bound(self, topic: bytes) -> str:
-        """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
+        """Why publishers wait for a place in their topic, in a sentence; empty: they do not."""
         return next((each.bound for each in self._sending.values() if each.publisher.topic == topic and each.bound), "")
 
     def publishers(self) -> list[Publisher]:
@@ -438,7 +438,7 @@ class Proxy:
             raise Unreachable(f"{self.named} did not answer within {timeout_s:g} s; is it stopped?") from problem
 
     def question(self, question: str, kind: type[T], arguments: Mapping[str, Any]) -> "asyncio.Future[T]":
-        """Ask the peer: the answer, whenever it comes, or its error."""
+        """Ask the peer: the future answer, or its error."""
         number, answered = self._answer(kind)
         if self.failure is None:
             self._link.send(Ask(number, msgspec.msgpack.encode({"ask": question, **arguments})))
@@ -459,12 +459,12 @@ class Proxy:
             self._link.send(EndDirect(number))
 
     def _answer(self, kind: type[T]) -> "tuple[int, asyncio.Future[T]]":
-        """The number of a new question, and its answer, whenever that comes."""
+        """The number of a new question, and its future answer."""
         answered: asyncio.Future[T] = self.pump.loop.create_future()
         number = self._next_number()
         if self.failure is not None:
             answered.set_exception(self.failure)
-            answered.exception()  # who waits for it raises it
+            answered.exception()  # the waiting call raises it
         else:
             self._asked[number] = (answered, kind)
             answered.add_done_callback(lambda _: self._asked.pop(number, None))

@@ -40,7 +40,7 @@ Settle = Callable[[Callable[..., None], str, Any, float, Sign | None], Awaitable
 
 
 class Clients:
-    """All applications that use a peer as their own. None of them forwards, and none holds the others up."""
+    """All applications that use a peer as their own. None of them forwards, and none delays the others."""
 
     def __init__(
         self, peer: Peer, pump: Pump, links: Links, answerers: Mapping[str, Answerer], settle: Settle, looked_in: str
@@ -69,7 +69,7 @@ class Clients:
         return len(self._sessions)
 
     def connect(self, *, version: int, **more: Any) -> ClientConnection:
-        """A client asks to connect. Raises `LocalError` with what is against it."""
+        """A client asks to connect. Raises `LocalError` with the reason if it may not."""
         self._check(version)
         session = Session(self._context)
         answer = Answer(msgspec.Raw(msgspec.json.encode(self._welcome())))
@@ -79,7 +79,7 @@ class Clients:
         return connection
 
     def call(self, content: bytes) -> ClientConnection:
-        """A client of another peer comes to be served directly. Raises `RemoteError` with what is against it."""
+        """A client of another peer asks to be served directly. Raises `RemoteError` with the reason if it may not."""
         try:
             call = decoded(_CALLS, content, "call of a client")
             check("client", call.connect.name)
@@ -96,7 +96,7 @@ class Clients:
         guest = self._peer.scoping.direct.guests.enter(call.client, call.secret)
         if guest is None:
             raise HelloRefused("client", "this peer was not asked to serve that client, or the client came too late")
-        self._turn_out(guest, "the client has opened another connection")  # the connection before is of no use to it
+        self._turn_out(guest, "the client has opened another connection")  # its former connection is useless
         return Session(self._context, guest)
 
     def _by_line(self, secret: bytes) -> Session:
@@ -117,7 +117,7 @@ class Clients:
         return ClientLine(self._links.contact, line, authority_key, network)
 
     def revoke(self, line: ClientLine | None = None) -> int:
-        """Revoke a line, or all: nobody connects with it, and those who did are disconnected.
+        """Revoke a line, or all: no client can connect with it any longer, and those that did are disconnected.
 
         Peers that serve them directly are told. Returns how many were connected here. Raises `LocalError` for a line
         that is not valid.
@@ -136,14 +136,14 @@ class Clients:
         self._pump.loop.call_soon(self._turn_out, guest, "its own peer has withdrawn its permissions")
 
     def _turn_out(self, right: Guest | Invitation, reason: str) -> int:
-        """Disconnect all that are served for this reason; returns how many."""
+        """Disconnect all clients that are served for this reason; returns how many."""
         ended = [session for session in self._sessions if session.came_by(right)]
         for session in ended:
             session.turn_out(reason)
         return len(ended)
 
     def _check(self, version: int) -> None:
-        """Raise `LocalError` or `Leaving` if no client can be served now, or not one of this version."""
+        """Raise `LocalError` or `Leaving` if no client can be served now, or none of this version."""
         if version != VERSION:
             raise LocalError(
                 f"the client speaks version {version} of the clients' protocol, this peer version {VERSION}; use the "
@@ -162,13 +162,13 @@ class Clients:
             connection.abort()
 
     def leave(self, reason: str) -> None:
-        """The peer will end: tell the clients, and take nothing new of them."""
+        """The peer will end: tell the clients, and accept nothing new from them."""
         self._leaving = f"{reason}; connect again, to another peer of this machine: quillcast node starts one"
         for session in self._sessions:
             session.leave(reason)
 
     async def close(self) -> None:
-        """Close the connections, with all that waits."""
+        """Close the connections, and discard what waits."""
         connections = list(self._sessions.values())
         for session, connection in list(self._sessions.items()):
             if session.connection is None:
@@ -193,7 +193,7 @@ class Clients:
         )
 
     def _ended(self, session: Session, problem: Exception) -> None:
-        """A client's socket has closed. What it did wrong is told in `status`."""
+        """A client's socket has closed. `status` reports its errors."""
         if self._sessions.pop(session, None) is not None and not isinstance(problem, OSError | TransportLost):
             self._links.counters.update(["refused_client"])
             self._links.problems.append(f"closed the connection of a client: {problem}")
@@ -215,7 +215,7 @@ class Clients:
     async def _change(
         self, *, name: str, wanted: dict[str, Any], timeout_s: float, signs: bool, signed: Any
     ) -> Changed:
-        """Change settings. If the client `signs` for the topic's owner, it first hears what to sign."""
+        """Change settings. If the client `signs` for the topic's owner, the first answer is what to sign."""
         check_topic(name)
         named = lists(wanted.pop("publishers", None), wanted.pop("subscribers", None))
         chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", timeout_s)

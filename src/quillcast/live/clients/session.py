@@ -57,7 +57,7 @@ OF_OTHER_DEVICES = ("create", "change", "status", "tree", "trace")
 HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
 _TELL_S = 0.1  # losses are reported this long after the first, or with the next event; a guess: ranges merge
 _QUESTION = msgspec.msgpack.Decoder(dict[str, Any])
-_WALK_S = 0.25  # how long peers are asked who holds a client's events up; a guess: its call waits twice as long
+_WALK_S = 0.25  # how long peers are asked what holds up a client's events; a guess: its call waits twice as long
 
 
 class RemotePublisher:
@@ -66,9 +66,9 @@ class RemotePublisher:
     def __init__(self, wish: OpenPublisher, changed: Callable[["RemotePublisher"], None]) -> None:
         self.wish, self._changed = wish, changed
         self.inner: Publisher | None = None
-        self.close_at: int | None = None  # it closes when the events before that have come
-        self.discarded = RangeSet()  # its events that never count as stable, and its client does not know
-        self._known = 0  # its events before this came when its client was connected before
+        self.close_at: int | None = None  # it closes when the events before that have arrived
+        self.discarded = RangeSet()  # events that never count as stable, which its client does not know yet
+        self._known = 0  # its events before this arrived on a former connection of its client
         self.failure: QuillcastError | None = None
         self._told: Any = None  # the descriptor that the client knows
 
@@ -92,18 +92,18 @@ class RemotePublisher:
         self._changed(self)
 
     def begin(self, inner: Publisher) -> None:
-        """The peer has a publisher for it: a new one, or one that it had before its client was disconnected."""
+        """The peer has a publisher for it: a new one, or its former one if the client was disconnected."""
         self.inner, self._known = inner, inner.next
         self.discarded = RangeSet(inner.dropped)
         self._changed(self)
 
     def take(self, block: Block) -> None:
-        """A block came. Raises `Malformed` if it is not what the publisher may send now."""
+        """A block arrived. Raises `Malformed` if the publisher may not send it now."""
         inner = self.inner
         if inner is None:
             raise Malformed("a block came before its publisher had begun")
         if block.publisher == inner.id and block.last <= self._known:
-            self._changed(self)  # says that it is here
+            self._changed(self)  # announces the publisher
             return
         if (block.publisher, block.first) != (inner.id, inner.next) or inner.closed:
             raise Malformed(f"a block of events from {block.first} came, where {inner.next} follows")
@@ -117,7 +117,7 @@ class RemotePublisher:
             self._changed(self)
 
     def news(self, bound: str) -> list[Message]:
-        """What the client does not know yet."""
+        """The news that the client does not know yet."""
         inner, number = self.inner, self.wish.number
         if self.failure is not None:
             return [PublisherFailed(number, Problem.of(self.failure))]
@@ -133,19 +133,19 @@ class RemotePublisher:
 
 
 class DirectUse:
-    """What a client does in a topic through another peer, or wants to."""
+    """A client's use of a topic through another peer, or its wish for one."""
 
     def __init__(self, wish: SeekServer, answer: Callable[["DirectUse", Contact | QuillcastError], None]) -> None:
         self.wish, self.answer = wish, answer
         self.is_answered = False
 
     def decided(self, why_not: str) -> None:
-        """The scope's manager lets the client do it, or says why not."""
+        """The scope's manager allows it, or says why not."""
         if why_not:
             self.answer(self, AccessDenied(why_not))
 
     def found(self, server: Contact | None, why: str) -> None:
-        """A peer serves the client, or none does."""
+        """A peer serves the client, or no peer does."""
         self.answer(self, server or Unreachable(why))
 
 
@@ -165,15 +165,15 @@ class SessionContext:
 
 
 class Session:
-    """One client. Its socket closes when it ends, and then all that it had ends."""
+    """One client. When its socket closes, everything that it had ends."""
 
     def __init__(
         self, context: SessionContext, guest: Guest | None = None, invitation: Invitation | None = None
     ) -> None:
-        """`guest`: it is the client of another peer, and served here directly (`protocol.scopes.direct`).
+        """`guest`: it is the client of another peer, and is served here directly (`protocol.scopes.direct`).
 
-        `invitation`: it came with this line from another device. Of others the kernel says that they are of the peer's
-        own user, and may ask more.
+        `invitation`: it connected with this line from another device. All others belong to the peer's own user, as
+        the kernel says, and may ask more.
         """
         self._context, self._peer, self._pump, self._guest = context, context.peer, context.pump, guest
         self._invitation = invitation
@@ -187,13 +187,13 @@ class Session:
         self._by_id: dict[bytes, RemotePublisher] = {}
         self._changed: dict[RemotePublisher, None] = {}
         self._asked: dict[asyncio.Task[None], None] = {}
-        self._directed: dict[int, DirectUse] = {}  # uses for which another peer serves it, or is to
+        self._directed: dict[int, DirectUse] = {}  # uses for which another peer serves it, or should
         self._id = b""  # as a client of the peer's scopes
 
     # --- its life
 
     def connected(self, connection: ClientConnection, message: Connect) -> None:
-        """The client is there."""
+        """The client is connected."""
         check("client", message.name)
         self.connection = connection
         if self._guest is None:
@@ -203,7 +203,7 @@ class Session:
         self.link.serve(connection, self._context.sharing, message, self._bundle, self._message)
 
     def leave(self, reason: str) -> None:
-        """The peer will end: take nothing new."""
+        """The peer will end: accept nothing new."""
         self.send(Ending(reason))
 
     def came_by(self, right: Guest | Invitation) -> bool:
@@ -211,14 +211,14 @@ class Session:
         return right in (self._guest, self._invitation)
 
     def turn_out(self, reason: str) -> None:
-        """It may do nothing more: close its socket at once."""
+        """It may do nothing further: close its socket at once."""
         if self.connection is not None:
             self.leave(reason)
             self.link.flush()
             self.connection.abort()
 
     def close(self) -> None:
-        """Close its socket when it has taken what was written."""
+        """Close its socket when it has read what was written."""
         if self.connection is not None:
             self.link.close()
 
@@ -251,7 +251,7 @@ class Session:
         self.link.send(message)
 
     def grew(self, outbox: Outbox, size_bytes: int) -> None:
-        """So many more bytes wait, or there are losses to report."""
+        """This many more bytes wait, or there are losses to report."""
         for each in self._queues.grew(outbox, size_bytes) if size_bytes else [outbox]:
             if not self._losing:
                 self._pump.later(_TELL_S, self._tell_soon)
@@ -300,7 +300,7 @@ class Session:
                 self._pump.loop.call_soon(self._pump.call, self._peer.close_publisher, inner)
 
     def _obstacle(self) -> str:
-        """For what the client waits before it may publish, in a sentence."""
+        """What the client waits for before it may publish, in a sentence."""
         return self._peer.scoping.hosting.obstacle(self._id) if self._id else ""
 
     # --- what comes from the client
@@ -312,7 +312,7 @@ class Session:
             case Unsubscribe(number):
                 self._unsubscribe(number)
             case Taken(number, size_bytes):
-                if number in self._outboxes:  # else it has just failed
+                if number in self._outboxes:  # otherwise it has just failed
                     self._outboxes[number].taken(size_bytes)
                     self.link.mark_dirty()
             case OpenPublisher():
@@ -347,9 +347,9 @@ class Session:
         self._begin(wish.topic, "subscribes", outbox, partial(self._open, outbox))
 
     def _begin(self, topic: str, doing: Doing, use: Outbox | RemotePublisher, go_on: Callable[[str], None]) -> bool:
-        """Go on when the scope's manager lets the client do that, or says why not. False: it has to be waited for.
+        """Continue when the scope's manager allows this, or says why not. False: its answer is still awaited.
 
-        A guest may do what its own peer has said.
+        A guest may do what its own peer has announced.
         """
         at_once: list[str] = []
         if (guest := self._guest) is not None:
@@ -360,7 +360,7 @@ class Session:
         def decided(why_not: str) -> None:
             if is_asking:
                 at_once.append(why_not)
-            else:  # that is in the midst of a step of the peer
+            else:  # this runs within a step of the peer
                 self._pump.loop.call_soon(self._pump.call, go_on, why_not)
 
         is_asking = True
@@ -430,7 +430,7 @@ class Session:
     def _close_if_done(self, publisher: RemotePublisher) -> None:
         inner = publisher.inner
         if inner is None:
-            self._forget_publisher(publisher)  # nothing came of it
+            self._forget_publisher(publisher)  # it failed
         elif publisher.close_at is not None and inner.next >= publisher.close_at and not inner.closed:
             self._pump.call(self._peer.close_publisher, inner)
             self._progressed(publisher)
@@ -453,7 +453,7 @@ class Session:
         )
 
     def _sought(self, use: DirectUse, server: Contact | QuillcastError) -> None:
-        """A peer serves the client, or none does, or that no longer matters."""
+        """A peer serves the client, or no peer does, or that no longer matters."""
         if use.is_answered:
             return
         use.is_answered, asked = True, use.wish.asked
@@ -465,7 +465,7 @@ class Session:
             self._end_direct(use.wish.number)
 
     def _end_direct(self, number: int) -> None:
-        """The client uses a topic no more, or could not."""
+        """The client no longer uses a topic, or could not."""
         use = self._directed.pop(number, None)
         if use is not None:
             self._end(use.wish.topic, use.wish.doing, use)
@@ -494,7 +494,7 @@ class Session:
         self.send(Answered(message.number, answer, problem))
 
     def _answerer(self, ask: Any) -> Answerer:
-        """Who answers a question. What concerns the peer itself is not for guests. Raises `LocalError`."""
+        """The function that answers a question. Guests may not ask about the peer itself. Raises `LocalError`."""
         others = self._context.answerers if self._guest is None else {}
         is_allowed = self._invitation is None or ask in OF_OTHER_DEVICES
         answerer = self._hold_ups if ask == "hold_ups" else others.get(ask) if is_allowed else None
@@ -503,7 +503,7 @@ class Session:
         return answerer
 
     async def _hold_ups(self, number: int, last: int) -> HeldUp:
-        """Who holds up a publisher's events before `last`, in words."""
+        """Which peers hold up a publisher's events before `last`, in words."""
         publisher = self._publishers.get(number)
         if publisher is None or publisher.inner is None:
             raise LocalError(f"{number} is not the number of an open publisher")
@@ -513,7 +513,7 @@ class Session:
 
 
 def check(topic: str, name: str = "") -> None:
-    """A client checks names before. Raises `Malformed`."""
+    """Raise `Malformed` for an invalid name, because clients check names first."""
     try:
         described(topic)
         arguments.label(name)

@@ -22,7 +22,7 @@ from quillcast.protocol.security.members import check_claim, check_lifetime
 
 
 async def visit(directed: Directed, secret: bytes, process: Process, proxy: Proxy) -> None:
-    """Connect to the peer that is to serve this client, and have the proxy stand for it. Raises `Unreachable`."""
+    """Connect the proxy to the peer that will serve this client. Raises `Unreachable`."""
     address, config = directed.server.address, process.live
     call = Call(VERSION, directed.client, secret, process.connect)
     connection = Visit(process.shared, directed, call, proxy)
@@ -49,7 +49,7 @@ async def visit(directed: Directed, secret: bytes, process: Process, proxy: Prox
 
 
 class Visit(ClientConnection):
-    """Before it serves: the peer says who it is, the client says whom it is to expect, and the peer says welcome."""
+    """Before it serves: the peer says who it is, the client introduces itself, and the peer accepts it."""
 
     opened_here = True
 
@@ -78,7 +78,7 @@ class Visit(ClientConnection):
                 raise Malformed(f"a {type_.name} frame came out of turn")
 
     def _check(self, theirs: hello.Hello) -> None:
-        """Raise `RemoteError` unless this is the peer that is to serve the client."""
+        """Raise `RemoteError` unless this is the peer that should serve the client."""
         directed, found = self._directed, theirs.contact.node_id
         if theirs.network != directed.network:
             raise HelloRefused("network", f"it belongs to the network {theirs.network!r} now")

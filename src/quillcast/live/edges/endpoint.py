@@ -233,7 +233,7 @@ class Endpoint:
         return self._publishing.make(topic, credentials, timed=timed)
 
     async def _cancel_tasks(self) -> None:
-        """Handlers have until now to take what came; one that ends its own endpoint goes on behind this."""
+        """Handlers must finish now, except the one that is closing this endpoint."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

@@ -70,8 +70,8 @@ class Node(Endpoint):
             forwards a port, or in a container.
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
-        scope: `NAME@HOST:PORT`, a scope to be a member of and where the peer listens that runs its manager. Or several,
-            the first one carries the topics that belong to none of them.
+        scope: `NAME@HOST:PORT`, a scope to join, and its manager's address. With a list, the first scope carries all
+            topics that are not rooted at one of the scopes.
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
             the first of a network. By default the node does not wait.
 

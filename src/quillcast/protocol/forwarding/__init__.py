@@ -1,1 +1,1 @@
-"""The data path: control planes write the forwarding table, it only reads it (docs/design.md, decision 5)."""
+"""The data path only reads the forwarding table; control planes write it (docs/design.md, decision 5)."""

@@ -11,7 +11,7 @@ from quillcast.protocol.forwarding.flow import Flow
 class Verdict(msgspec.Struct, frozen=True):
     """A flow's answer to a peer that misses ranges of a term.
 
-    `released` was discarded or given up: this peer will not have it again. `missing` is missing here, but may arrive.
+    `released` was discarded or given up: this peer will not get it again. `missing` may still arrive here.
     """
 
     held: list[Bundle]

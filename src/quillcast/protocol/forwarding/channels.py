@@ -18,7 +18,7 @@ Filter = Callable[[Bundle], Bundle | None]
 
 
 def nothing_enters(bundle: Bundle) -> Bundle | None:
-    """The filter of a channel to a peer that may have nothing more."""
+    """The filter of a channel to a peer that may receive nothing more."""
     return None
 
 
@@ -41,20 +41,20 @@ class Sink(ABC):
 
     @abstractmethod
     def room(self) -> int:
-        """The bytes that it takes now."""
+        """The bytes that it accepts now."""
 
     @abstractmethod
     def take(self, bundle: Bundle) -> None:
         """Take a bundle: the same bytes, by reference. It must not open or close channels, nor end a term."""
 
     def wait(self, *, waits: bool) -> None:  # noqa: B027
-        """May its topic fill buffers from now on? That is for links to other peers."""
+        """May its topic fill buffers from now on? Only links to other peers need to know."""
 
     def count(self, bundle: Bundle) -> None:  # noqa: B027
-        """A bundle goes there past this sink, as a repair: it counts by the rates of channels that lead there."""
+        """A bundle goes there as a repair, past this sink: it counts for the rates of channels to that peer."""
 
     def plain(self) -> "Sink":
-        """The same place, without conditions that others made."""
+        """The same sink, without conditions that others added."""
         return self
 
     # Only a sink that is owed every event does something in the following methods.
@@ -71,7 +71,7 @@ class Sink(ABC):
         """The root of an ended term declared it stable below an index."""
 
     def may_be_owed(self, term: Term) -> bool:
-        """Is it not known yet whether it is owed an ended term?"""
+        """Is it still unknown whether it is owed an ended term?"""
         return False
 
     def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
@@ -79,7 +79,7 @@ class Sink(ABC):
         return []
 
     def pass_had(self, term: Term, seen: RangeSet, end: int, runs: Iterable[Run]) -> bool:
-        """Of these positions, wait for none whose event it had from another term. True if there was one."""
+        """Do not wait for those of these positions whose event it got in another term. True if there was one."""
         return False
 
     def waiting(self, term: Term) -> Iterable[Bundle]:
@@ -106,7 +106,7 @@ class PeerSink(Sink):
         self.waits = waits
 
     def room(self) -> int:
-        """What its link takes. Topics that wait leave a part of that to the others, as publishers do."""
+        """What its link accepts. Topics that wait leave a part of that to the others, as publishers do."""
         return self.host.room(self.contact, RESERVED_EIGHTHS[True] if self.waits else 0)
 
     def take(self, bundle: Bundle) -> None:
@@ -128,7 +128,7 @@ class Channel:
         self.cursor = cursor
 
     def pass_to(self, cursor: int) -> None:
-        """What comes before a serial in the log is not there any more, or is not for this channel."""
+        """Skip what stands before a serial in the log: it is gone, or is not for this channel."""
         self.cursor = max(self.cursor, cursor)
 
     def lead(self, sink: Sink, filter_: Filter | None) -> None:
@@ -136,7 +136,7 @@ class Channel:
         self.sink, self.filter = sink, filter_
 
     def advance(self, log: Log) -> None:
-        """Pass on what waits, the backlog first, as far as there is room."""
+        """Pass on what waits, the backlog first, while there is room."""
         room, take = self.sink.room, self.sink.take if self.filter is None else self._pass
         while self.backlog and room() > 0:
             take(self.backlog.popleft())
@@ -154,7 +154,7 @@ class Channel:
             self.sink.exclude(bundle)
 
     def restore(self, bundle: Bundle) -> None:
-        """A repair of an ended term arrived: pass it on if the sink is owed it, behind what waits before it."""
+        """A repair of an ended term arrived: if the sink is owed it, pass it on after what waits before it."""
         if not self.sink.owed:
             return
         if self.backlog:
@@ -163,7 +163,7 @@ class Channel:
             self._pass(bundle)
 
     def end_term(self, log: Log, term: Term) -> None:
-        """A term ends, and its bundles leave the log: set aside what the sink is owed of them and had no room for."""
+        """A term ends, and its bundles leave the log: keep those that the sink is owed and had no room for."""
         if self.sink.owed and (late := [bundle for bundle in log.after(self.cursor) if bundle.envelope.term == term]):
             self.backlog = self.backlog or deque()
             self.backlog.extend(late)
@@ -183,7 +183,7 @@ class Channel:
     def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], others: RunsByTerm) -> None:
         """These bundles of an ended term were discarded, and must not wait here.
 
-        What waits for room is lost. What waits behind a gap is delivered now, without what is missing there. `runs`
+        What waits for room is lost. What waits behind a gap is delivered now, without the missing events. `runs`
         tell which events the term held, and `others` which events other terms hold.
         """
         freed = RangeSet((bundle.envelope.first, bundle.last) for bundle in gone)

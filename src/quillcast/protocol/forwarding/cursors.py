@@ -17,7 +17,7 @@ class Waiting(dict[int, Bundle]):
     """Bundles beyond a gap, by their first index; `firsts` is a heap of these.
 
     `sequences` holds a heap for each publisher, of the first sequences of its blocks, each with the first index of the
-    block's bundle. It exists from the first question for the lowest one until nothing waits here.
+    block's bundle. It exists from the first call of `lowest` until nothing waits here.
     """
 
     __slots__ = ("firsts", "sequences")
@@ -28,7 +28,7 @@ class Waiting(dict[int, Bundle]):
         self.sequences: dict[bytes, list[tuple[int, int]]] | None = None
 
     def add(self, bundle: Bundle) -> None:
-        """Keep a bundle. A later one from the same index takes its place."""
+        """Keep a bundle. A later one from the same index replaces it."""
         first = bundle.envelope.first
         if first not in self:
             heappush(self.firsts, first)
@@ -45,7 +45,7 @@ class Waiting(dict[int, Bundle]):
         return bundle
 
     def lowest(self, publisher: bytes) -> int | None:
-        """The lowest sequence at which a block of a publisher begins here, without a look at all that waits."""
+        """The lowest sequence at which a block of a publisher begins here, without looking at all that waits."""
         if self.sequences is None:
             self.sequences = {}
             for bundle in self.values():
@@ -67,7 +67,7 @@ _NONE_WAIT = Waiting()  # shared by all cursors without a gap
 class TermCursor(msgspec.Struct, gc=False, eq=False):
     """A subscriber's place in one term: the next index, and what arrived beyond a gap. Owed from `start` on.
 
-    `owed`: what is missing here is looked for after the term has ended, too. Below `old`, events are older than the
+    `owed`: missing events are sought even after the term has ended. Below `old`, events are older than the
     subscription, although one of them came.
     """
 
@@ -81,7 +81,7 @@ class TermCursor(msgspec.Struct, gc=False, eq=False):
     old: int = 0
 
     def begin_at(self, index: int) -> None:
-        """It is owed from an index on, and nothing of it came."""
+        """It is owed from an index on, and none of its events arrived yet."""
         self.start = self.next = index
 
     def note_old(self, index: int) -> None:
@@ -94,12 +94,12 @@ class TermCursor(msgspec.Struct, gc=False, eq=False):
         self.waiting.add(bundle)
 
     def give_up(self, ranges: Iterable[Range]) -> None:
-        """These indexes are not waited for any more."""
+        """Stop waiting for these indexes."""
         self.given_up = self.given_up or RangeSet()
         self.given_up.update(ranges)
 
     def pass_given_up(self) -> None:
-        """Go on behind what was given up."""
+        """Continue after what was given up."""
         self.next = self.given_up.contiguous_from(self.next)
 
     def forget_given_up(self) -> None:
@@ -135,7 +135,7 @@ class PublisherCursor:
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
-        self.awaited = NO_RANGES  # sequences lost with one term that another one brings or loses
+        self.awaited = NO_RANGES  # sequences lost in one term that another one brings or loses
         self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
         self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
@@ -143,7 +143,7 @@ class PublisherCursor:
         self.term: Term | None = None  # of its last event
         self.index = 0  # one past that event's index
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
-        self.delivered: RangeSet | None = None  # sequences delivered or reported lost, where gaps delay nothing
+        self.delivered: RangeSet | None = None  # sequences delivered or reported lost, if gaps delay nothing
         self.held: list[tuple[Block, Position]] = []  # waiting behind a hole
 
     def begin(self, term: Term, first: int) -> None:
@@ -153,7 +153,7 @@ class PublisherCursor:
             self.before = RangeSet(self.lost.within(0, first))
 
     def expect(self, sequence: int | None) -> None:
-        """Its first event here is to be this one; None: whichever comes."""
+        """Expect this event as its first one here; None: any event."""
         self.next = sequence
 
     def lose(self, first: int, last: int) -> None:
@@ -171,7 +171,7 @@ class PublisherCursor:
         self.owed_from = first if self.owed_from is None else min(first, self.owed_from)
 
     def await_again(self, ranges: Iterable[Range]) -> None:
-        """Sequences that were lost with one term arrive with another one."""
+        """Sequences that were lost in one term arrive in another one."""
         self.awaited = RangeSet([*self.awaited, *ranges]) or NO_RANGES
 
     def pass_over(self, ranges: Iterable[Range]) -> None:
@@ -183,36 +183,36 @@ class PublisherCursor:
         self.held.append((block, position))
 
     def take_held(self) -> list[tuple[Block, Position]]:
-        """What waited behind a hole, which was filled or given up."""
+        """Take what waited behind a hole that was filled or given up."""
         held, self.held = self.held, []
         return held
 
     def look_over(self) -> None:
-        """Remember where it is, and forget what was awaited before that."""
+        """Remember its place, and forget what was awaited before."""
         self.looked_at_next = self.next
         if self.delivered is None and self.awaited.end <= (self.next or 0):  # out of order, they may still be lost
             self.awaited = NO_RANGES
 
     def delay_nothing(self) -> None:
-        """Gaps delay nothing from now on: what came so far came in order, but for what was passed over."""
+        """Stop waiting for gaps. Earlier events arrived in order, except those skipped."""
         if self.began is not None and self.next is not None:
             self.delivered = RangeSet(self.passed_over.missing(self.began[1], self.next))
             self.passed_over = NO_RANGES
 
     def keep_order(self) -> None:
-        """Events come in order from now on. What did not come so far may still be owed."""
+        """Keep the order from now on. Events that have not arrived may still be owed."""
         if self.delivered is not None and self.began is not None and self.next is not None:
             self.pass_over(self.delivered.missing(self.began[1], self.next))
             self.delivered = None
 
     def pass_lost(self, at: int) -> None:
-        """Set the next event to the one at a sequence, or to the first after it that is not lost."""
+        """Expect the event at a sequence, or the first one after it that is not lost."""
         self.next = self.lost.contiguous_from(at)
         if self.lost and self.lost.end <= self.next and self.began is not None:
             self.lost = NO_RANGES
 
     def note_delivered(self, first: int, last: int) -> None:
-        """Record sequences that were delivered or reported lost, where gaps delay nothing."""
+        """Record sequences that were delivered or reported lost, if gaps delay nothing."""
         if self.delivered is None:  # until now it may have waited for gaps to be filled
             self.delivered = RangeSet([(self.began[1], self.next or 0)] if self.began is not None else [])
         self.delivered.add(first, last)

@@ -19,7 +19,7 @@ def forget(flow: Flow, term: Term) -> None:
 
 
 def discard_past(flow: Flow, term: Term, wanted_bytes: int | None = None, *, needless_only: bool = False) -> int:
-    """Discard the oldest bundles of an ended term: a number of bytes or all, of what nobody needs or of everything.
+    """Discard the oldest bundles of an ended term: up to a number of bytes or all, unneeded ones only or any.
 
     Returns the number of discarded events. Only their runs are kept. Channels that wait for them are told.
     """
@@ -44,9 +44,9 @@ def discard_past(flow: Flow, term: Term, wanted_bytes: int | None = None, *, nee
 
 
 def _needed(flow: Flow, past: EndedStream) -> Callable[[Bundle], bool]:
-    """Which bundles of an ended term somebody may need.
+    """The bundles of an ended term that may still be needed.
 
-    Those that wait in a channel here, and all while it is not known whether a sink is owed them. Of the others, those
+    Those that wait in a channel here, and all while it is unknown whether a sink is owed them. Of the others, those
     that are not stable and that no later term admitted again: subscribers that are owed them are owed that term too.
     """
     if any(channel.sink.may_be_owed(past.term) for channel in flow.channels):
@@ -76,7 +76,7 @@ def lose(flow: Flow, term: Term, ranges: list[Range]) -> None:
 
 
 def give_up_owed(flow: Flow, term: Term) -> None:
-    """Tell each sink that what it is owed of an ended term will not arrive."""
+    """Tell each sink that its owed events of an ended term will not arrive."""
     past = flow.past[term]
     for channel in flow.channels:
         if lacking := channel.sink.lacking(term, past.seen, past.end):
@@ -85,7 +85,7 @@ def give_up_owed(flow: Flow, term: Term) -> None:
 
 
 def pass_had(flow: Flow, term: Term) -> bool:
-    """Sinks wait no more for positions of an ended term whose events they had from another. True if one did."""
+    """Sinks stop waiting for positions of an ended term whose events they got in another. True if one did."""
     past = flow.past[term]
     lacking = [r for channel in flow.channels for r in channel.sink.lacking(term, past.seen, past.end)]
     runs = runs_at(flow, term, RangeSet(lacking)) if lacking else []

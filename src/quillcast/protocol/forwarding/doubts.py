@@ -1,4 +1,4 @@
-"""Which events may have been at lost positions whose events are unknown. If such an event arrives later, it is marked.
+"""Which events may have been at lost positions whose events are unknown. Such an event is marked if it arrives later.
 
 Nobody knows which events a subscriber lost there. What is known is the number of positions, and that a term admits the
 events of each publisher in order. So in the same term, an event that was there is recognised by its position. In other
@@ -6,8 +6,8 @@ terms, it is one of the next events of its publisher, at most as many as the pos
 event behind those positions, all its events before that one were passed over. Clocks are not used, because those of
 peers differ.
 
-A source's stream brings nothing that another source numbered in the same session. But the publisher of a client may go
-on at another peer, which numbers again what was not stable (`live.clients.direct`). It is known to have moved if its
+A source never resends what another source numbered in the same session. But the publisher of a client may continue
+at another peer, which numbers again what was not stable (`live.clients.direct`). It is known to have moved if its
 latest event before the loss stood in the former stream.
 """
 
@@ -40,19 +40,19 @@ class Doubt:
         self.looks = 0  # checks since the last of them was reported (`age`)
 
     def places(self, publisher: bytes, first: int, end: int) -> int:
-        """At how many lost positions below an index the events of a publisher from a sequence on may have been.
+        """The number of lost positions below an index that a publisher's events from a sequence on may have had.
 
-        A term admits its events in order: so behind the last one of it that is earlier, or before a later one.
+        A term admits events in order: so after the last earlier one of the publisher, or before a later one.
         """
         came, at = self.came.get(publisher, (0, 0))
         return _size(self.lost.within(at, end) if came <= first else self.lost.within(0, min(at, end)))
 
     def has_moved(self, publisher: bytes, term: Term, other: Term) -> bool:
-        """Was a publisher numbered by the source of this term, and is it by that of another in the same session?"""
+        """Did this term's source number a publisher that another source numbers now, in the same session?"""
         return publisher in self.numbered and not _may_bring(term, other)
 
     def stands_at(self, publisher: bytes, index: int) -> None:
-        """An event of this term comes: those of other terms that came before it were at earlier lost positions only."""
+        """An event of this term arrives: earlier ones of other terms can only have had earlier lost positions."""
         if publisher in self.met:
             self.met[publisher] = min(self.met[publisher], self.before + _size(self.lost.within(0, index)))
 
@@ -71,7 +71,7 @@ class Doubts:
     ) -> None:  # fmt: skip
         """Record that positions [first, last) were reported lost. All below `taken` were delivered or lost before.
 
-        The stream of a source is owed from `start` on. So another term may bring what stood before that, too, ahead of
+        The stream of a source is owed from `start` on. So another term may also bring what stood before that, ahead of
         those positions' events. Not of publishers whose events have `begun` to come. The latest events of some stood in
         that stream (`numbered`).
         """
@@ -84,14 +84,14 @@ class Doubts:
         doubt.lost.add(first, last)
         if len(doubt.lost) > LOST_RANGES_MAX:
             doubt.lost.discard(0, doubt.lost.starts[1])
-        doubt.positions.discard(0, taken)  # no event arrives there any more
+        doubt.positions.discard(0, taken)  # no further event can arrive there
         doubt.positions.add(first, last)
         doubt.looks = 0
 
     def note_start(self, term: Term, count: int) -> None:
         """Record that positions from before the subscription's start were reported lost, the last of `count`.
 
-        The first event of a publisher that arrives may have been at any of them. Nothing is owed there. So no event
+        A publisher's first event that arrives may have been at any of them. Nothing is owed there, so no event
         that is missing later is ascribed to them.
         """
         doubt = self.terms.setdefault(term, Doubt())
@@ -126,7 +126,7 @@ class Doubts:
         return found.ranges()
 
     def note_came(self, publisher: bytes, term: Term, end: int, index: int) -> None:
-        """Events of a publisher came at positions of a term below an index, the last ones below the sequence `end`."""
+        """A publisher's events arrived at positions of a term below an index, the last below the sequence `end`."""
         doubt = self.terms.get(term)
         if doubt is not None and index > doubt.came.get(publisher, (0, 0))[1]:
             doubt.came[publisher] = end, index
@@ -164,7 +164,7 @@ class Doubts:
         return True
 
     def age(self, publishers: Collection[bytes]) -> None:
-        """Between two calls, publishers discard what they had published before, and so do not send it again.
+        """Between two calls, publishers discard what they had published before, so they will not send it again.
 
         Everything about publishers that are not in `publishers` is forgotten.
         """
@@ -176,7 +176,7 @@ class Doubts:
             doubt.holed = {publisher: None for publisher in doubt.holed if publisher in publishers}
 
     def keep(self, keep: Callable[[Term], bool]) -> None:
-        """Forget the terms of which no peer keeps anything."""
+        """Forget terms of which no peer keeps events."""
         self.terms = {term: doubt for term, doubt in self.terms.items() if keep(term)}
 
 
@@ -185,7 +185,7 @@ def _size(ranges: Iterable[Range]) -> int:
 
 
 def _may_bring(term: Term, doubted: Term) -> bool:
-    """May a term bring events that stood in another? Not one source's what another numbered in the same session."""
+    """May a term contain events of another term? A source's never those of another source in the same session."""
     return not (term.of_source and doubted.of_source) or term.session != doubted.session
 
 

@@ -49,7 +49,7 @@ class Edge(LostEvents):
         return bool(had)
 
     def _had(self, publisher: bytes, first: int, last: int) -> list[Range]:
-        """The sequences of a publisher that were delivered, or reported lost by name, from its first event here on."""
+        """A publisher's sequences that were delivered, or reported lost by name, from its first event here on."""
         cursor = self.publishers.get(publisher)
         if cursor is None or cursor.began is None:
             return []
@@ -58,9 +58,9 @@ class Edge(LostEvents):
         return cursor.passed_over.missing(max(first, cursor.began[1]), min(last, cursor.next or 0))
 
     def end(self, term: Term, end: int) -> None:
-        """A source's stream is over, as far as is known. Nothing of it is owed, unless its source comes back.
+        """As far as is known, a source's stream has ended. Nothing in it is owed, unless the source returns.
 
-        Where gaps delay nothing, no later event tells any more what was missed before the end.
+        If gaps delay nothing, no later event shows what was missed before the end.
         """
         term_cursor = self.term_cursor(term)
         if term_cursor is not None and not self.ordered:
@@ -72,7 +72,7 @@ class Edge(LostEvents):
             self.latest = self.older.popitem()[1] if self.older else None
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
-        """Forget the cursors of terms that nobody keeps any more."""
+        """Forget the cursors of terms that no peer keeps any longer."""
         for term in [term for term in self.undated if not keep(term)]:
             self.date(term)
         kept = [term_cursor for term_cursor in self.term_cursors() if keep(term_cursor.term)]
@@ -110,7 +110,7 @@ class Edge(LostEvents):
             self._resume(term_cursor)
 
     def _continues(self, bundle: Bundle, term_cursor: TermCursor) -> bool:
-        """Is a bundle that does not begin with what is due to be delivered now? One beyond a gap may have to wait."""
+        """Is a bundle with another first index to be delivered now? Beyond a gap it may have to wait."""
         in_order = self._waits_for_gaps(term_cursor)
         if bundle.envelope.first < term_cursor.next:
             if not in_order:
@@ -123,7 +123,7 @@ class Edge(LostEvents):
         return True
 
     def owe_no_more(self, term: Term) -> None:
-        """A term turned out to be one of a best-effort session: its gaps delay nothing any more."""
+        """A term turned out to belong to a best-effort session: its gaps no longer delay anything."""
         known = self.term_cursor(term)
         if known is None or not known.owed:
             return
@@ -133,9 +133,9 @@ class Edge(LostEvents):
             self._resume(term_cursor)
 
     def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
-        """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here.
+        """Report what did not arrive before an index as lost, once. Gaps delay nothing here.
 
-        Of the first events of a stream, those are lost that came after this began: its source knows which (`date`).
+        Of a stream's first events, those after the subscription's start are lost: its source knows which (`date`).
         """
         if term.of_source and self.begins_now and term_cursor.start == term_cursor.next < before:
             missed = term_cursor.next, before
@@ -148,7 +148,7 @@ class Edge(LostEvents):
         self._forget_given_up(term_cursor)
 
     def _came_late(self, bundle: Bundle, term_cursor: TermCursor) -> None:
-        """Positions that were reported lost arrived late, where gaps delay nothing. Now their events are known.
+        """Positions reported lost arrived late, and gaps delay nothing. Now their events are known.
 
         They must not be reported by name when another term readmits them behind a later event.
         """
@@ -162,7 +162,7 @@ class Edge(LostEvents):
         """Report positions that will not arrive, and continue behind them.
 
         `runs` tell which events were there, and `others` those of other terms. Events that a later term readmitted
-        arrive with that, or are lost there. What stood in an earlier one before this began is not owed, unless an event
+        arrive there, or are lost there. Events of an earlier term from before this began are not owed, unless an event
         before it was delivered.
         """
         term_cursor = self.term_cursor(term)
@@ -177,9 +177,9 @@ class Edge(LostEvents):
         self._resume(term_cursor)
 
     def pass_by(self, term: Term, index: int) -> bool:
-        """What stood below an index of a term came before this began, and is not owed. True if it begins later now.
+        """Events below an index of a term are older than this, and not owed. True if its start moves up.
 
-        If an event of it came or was reported, only those of its publisher are owed from there on.
+        If one of them was delivered or reported, later events of its publisher are still owed.
         """
         term_cursor = self.term_cursor(term)
         if term_cursor is None or index <= term_cursor.start:
@@ -194,9 +194,9 @@ class Edge(LostEvents):
         return True
 
     def was_given(self, term: Term) -> bool:
-        """Was an event of a stream given, or one that its source had numbered in a stream before?
+        """Was an event of a stream delivered, or one of an earlier stream of its source?
 
-        Streams may have been over in between, or have ended with a session.
+        Streams may have ended in between, for example with a session.
         """
         given = (cursor.term for cursor in self.publishers.values() if cursor.term is not None)
         return term in self.over or any(each.node == term.node and not term.precedes(each) for each in given)
@@ -214,19 +214,19 @@ class Edge(LostEvents):
         self._resume(term_cursor)
 
     def note_delivered(self) -> None:
-        """What came so far came in order, but for what was passed over. From now on, what came is noted by sequence."""
+        """Earlier events arrived in order, except those skipped. From now on, record arrivals by sequence."""
         for cursor in self.publishers.values():
             cursor.delay_nothing()
 
     def note_passed_over(self) -> None:
-        """From now on, events come in order. What did not come so far may still be owed."""
+        """Keep the order from now on. Events that have not arrived may still be owed."""
         for cursor in self.publishers.values():
             cursor.keep_order()
 
     def forget_publishers(self) -> None:
         """Check all publishers, and forget those that were silent since the last check, except for some.
 
-        The checks are so far apart that a silent publisher has nothing in transit, unless it is beyond a partition.
+        The checks are so far apart that a silent publisher has nothing in transit, except across a partition.
         Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent. Events that wait
         behind a hole or a gap arrived before, and are delivered later: until then, they may be at doubted positions.
         """
@@ -268,7 +268,7 @@ class Edge(LostEvents):
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
         expected = block.first + done
-        if cursor.next != expected or cursor.began is None or cursor.lost.starts:  # else it is what is due, as mostly
+        if cursor.next != expected or cursor.began is None or cursor.lost.starts:  # else it is the expected one
             self._overtake(cursor, block.publisher, block.first - index, term)
             expected = self._expect(cursor, block.publisher, expected, term)
         if block.first > expected and self._may_come(cursor, block, Position(term, index), expected):
@@ -304,7 +304,7 @@ class Edge(LostEvents):
             self._look_again(block.publisher, cursor)
 
     def _look_again(self, publisher: bytes, cursor: PublisherCursor) -> None:
-        """More of a publisher was delivered: is there still a hole in what came?"""
+        """More of a publisher was delivered: is there still a hole in what arrived?"""
         if not self._holes_before(cursor):
             self.holes.pop(publisher, None)  # any further hole begins now
         self._look_for_hole(publisher, cursor)
@@ -344,7 +344,7 @@ class Edge(LostEvents):
         cursor.pass_lost(block.last)
 
     def _expect(self, cursor: PublisherCursor, publisher: bytes, first: int, term: Term) -> int:
-        """The sequence of a publisher that is due when the one at `first` arrives in a term.
+        """The sequence of a publisher that is expected when the one at `first` arrives in a term.
 
         If its last event was of a term before the one in which the subscription began, and this event is of that term,
         then what lies between was admitted before the subscription, and is not owed. Nor is it if the last event was of
@@ -374,9 +374,9 @@ class Edge(LostEvents):
                 yield from () if lowest is None else (lowest,)
 
     def _begins_anew(self, cursor: PublisherCursor, term: Term) -> bool:
-        """Is a publisher's event of a term owed, and those between its last one here and this one are not?
+        """Is a publisher's event of a term owed, but not those between its last one here and this one?
 
-        Where the subscription began with the first event of that term, none of them was there before it began.
+        If the subscription began with the term's first event, none of them was older than the subscription.
         """
         if cursor.term is None or not cursor.term.precedes(term):
             return False
@@ -386,7 +386,7 @@ class Edge(LostEvents):
         return term.best_effort or dropped
 
     def _may_come(self, cursor: PublisherCursor, block: Block, place: Position, expected: int) -> bool:
-        """May events of a publisher, from the expected one on, that are missing before a block come in another term?
+        """May a publisher's events that are missing before a block, from the expected one on, arrive in another term?
 
         Not if they may have been at doubted positions of this one. If they are in no other term, they were at positions
         that were reported lost, or were not if some of those were older than this subscription. A source that had
@@ -409,7 +409,7 @@ class Edge(LostEvents):
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """Keep a block behind a hole, because the missing events may be in transit under another term.
 
-        Where gaps delay nothing any more, they are lost: behind a later event they would not be delivered.
+        If gaps no longer delay anything, they are lost: they could not be delivered after a later event.
         """
         cursor.hold(block, Position(term, index))
         if self.ordered:

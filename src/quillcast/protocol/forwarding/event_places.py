@@ -1,7 +1,7 @@
-"""Which events stand where in the terms of a flow, as far as it is known here: an event may stand in several.
+"""Which events stand where in the terms of a flow, as far as this peer knows: an event may stand in several.
 
-A term that follows another may admit events of it again (`docs/delivery.md`). So who has lost a position of a term asks
-what stood there, and whether that stands elsewhere.
+A term may admit events of an earlier term again (`docs/delivery.md`). So when a position of a term is lost, a sink
+asks which event stood there, and whether that event stands elsewhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ _ALL = [(0, NUMBER_MAX)]
 
 
 def runs_at(flow: Flow, term: Term, ranges: Iterable[Range]) -> list[Run]:
-    """The runs of events at these ranges of a term, as far as they are known here."""
+    """The known runs of events at these ranges of a term."""
     stream, past = flow.stream(term), flow.past.get(term)
     if stream is None:
         return []
@@ -28,13 +28,13 @@ def runs_at(flow: Flow, term: Term, ranges: Iterable[Range]) -> list[Run]:
 def runs_of_others(flow: Flow, term: Term) -> dict[Term, list[Run]]:
     """The runs of events that other terms hold or held."""
     others = [other for other in (*flow.past, *flow.others, flow.term) if other != term]
-    if term.of_source:  # what a source numbered, nobody admits again before another session
+    if term.of_source:  # what a source numbered is not admitted again before another session
         others = [other for other in others if other.session > term.session]
     return {other: runs_at(flow, other, _ALL) for other in others}
 
 
 def learn_runs(flow: Flow, term: Term, runs: Iterable[Run]) -> list[Run]:
-    """Keep runs at lost positions that a neighbour knows and this peer does not. Returns these."""
+    """Keep runs at lost positions that a neighbour knows and this peer did not know. Returns these."""
     stream = flow.stream(term)
     if stream is None or not runs:
         return []
@@ -48,13 +48,13 @@ def learn_runs(flow: Flow, term: Term, runs: Iterable[Run]) -> list[Run]:
 
 
 def admitted_later(flow: Flow, term: Term) -> dict[bytes, RangeSet]:
-    """The sequences that later terms admitted, by publisher, as far as they are known here."""
+    """The sequences that later terms are known to have admitted, by publisher."""
     others = runs_of_others(flow, term)
     return sequences_of(run for other, runs in others.items() if term.precedes(other) for run in runs)
 
 
 def admitted_again(flow: Flow, term: Term, ranges: Iterable[Range] = _ALL) -> RangeSet:
-    """The positions of an ended term whose events a later one admitted again, as far as they are known here."""
+    """The positions of an ended term whose events a later one is known to have admitted again."""
     later, again = admitted_later(flow, term), RangeSet()
     for run in runs_at(flow, term, ranges) if later else ():
         sequences = later.get(run.publisher, NO_RANGES).within(run.first, run.first + run.events)
@@ -68,12 +68,12 @@ def readmitted_of(flow: Flow, term: Term) -> int:
 
 
 def readmitted(flow: Flow) -> int:
-    """How many events of all ended terms, those that were discarded too."""
+    """The same for all ended terms, including discarded ones."""
     return flow.past.readmitted + sum([readmitted_of(flow, term) for term in flow.past])
 
 
 def may_be_readmitted(flow: Flow, term: Term, ranges: Iterable[Range]) -> RangeSet:
-    """The positions of an ended term whose events may be admitted again: nothing later came from their publishers.
+    """The positions of an ended term whose events may be admitted again: no later event of their publishers arrived.
 
     No publisher sends events again that the root declared stable.
     """
@@ -90,7 +90,7 @@ def may_be_readmitted(flow: Flow, term: Term, ranges: Iterable[Range]) -> RangeS
 
 
 def given_up(flow: Flow, term: Term, first: int) -> list[Range]:
-    """The positions of a live term, from an index on, that were given up here, beyond a gap perhaps."""
+    """The positions of a live term, from an index on, that were given up here, perhaps beyond a gap."""
     stream, kept = flow.live(term), flow.kept_of(term)
     beyond = stream.seen.within(first, stream.seen.end) if stream is not None else []
     return [piece for begin, end in beyond for piece in kept.missing(begin, end)]
@@ -99,7 +99,7 @@ def given_up(flow: Flow, term: Term, first: int) -> list[Range]:
 def gone_before(flow: Flow, first: int, starts: Mapping[Term, int] = EMPTY) -> tuple[Gone, ...]:
     """What is no longer kept before an index of the current term, of other live terms and of ended ones.
 
-    `starts` has these indexes of other live terms; else it is where what is kept of them begins. Events that a new
+    `starts` has these indexes of other live terms; otherwise it is where their kept events begin. Events that a new
     term admitted again and that are kept there are not gone.
     """
     kept: dict[bytes, int] = {}  # lowest sequence by publisher
@@ -115,15 +115,15 @@ def _gone(flow: Flow, term: Term, end: int, kept: dict[bytes, int]) -> Gone:
     for at, publisher, first, events in runs:
         again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
     ranges = again.missing(0, end)
-    sent_again = term.of_source and term.session < flow.term.session  # their source may not have known it stable
+    sent_again = term.of_source and term.session < flow.term.session  # perhaps unknown to their source
     may_come = sent_again or term not in flow.past.forgotten
     return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]), may_come)
 
 
 def gone_there(flow: Flow, gone: Iterable[Gone], first: int) -> tuple[Gone, ...]:
-    """What another peer keeps no more, with the events that are known here at these positions.
+    """What another peer no longer keeps, with the known events at these positions.
 
-    Of the streams that this peer numbers itself nothing comes back: there its own buffer counts.
+    Streams that this peer numbers itself do not return here: for them its own buffer counts.
     """
     mine = {stream.term for stream in flow.live_streams() if stream.numbered_here}
     there = [each for each in gone if each.term not in mine]

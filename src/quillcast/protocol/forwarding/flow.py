@@ -1,11 +1,11 @@
 """The data path's view of a topic at a peer: its streams, a log of what is kept of them, and the channels out.
 
-A flow has one live stream per term that goes on, and remembers those that have ended (`past_terms.py`). A control plane
+A flow has a stream for each live term, and remembers terms that have ended (`past_terms.py`). A control plane
 begins and ends them, opens and closes channels, and says what may be discarded. Where a method takes no term, it means
 the current one: that of the topic's root. The others are those of sources that number their own events.
 
-Beside it: which events stand where in its terms (`event_places.py`), what a peer answers to one that misses some
-(`answers.py`), and what is discarded of ended terms or given up, and who is told (`discarding.py`).
+See also: which events stand where in its terms (`event_places.py`), the answer to a peer that misses some
+(`answers.py`), and what is discarded of ended terms or given up, and which sinks are told (`discarding.py`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,16 +44,16 @@ class Flow:
         self.current = Stream(NO_TERM)
         self.others: dict[Term, SourceStream] = EMPTY  # other live streams
         self.past: PastTerms = NO_PAST
-        self.restricted = False  # does a list say who may publish?
+        self.restricted = False  # does a list name publishers?
         self.log = budget.empty
         self.channels: tuple[Channel, ...] = ()
 
     def restrict(self, *, restricted: bool) -> None:
-        """Does a list say from now on who may publish?"""
+        """Does a list name publishers from now on?"""
         self.restricted = restricted
 
     def keep(self, *, keeps: bool) -> bool:
-        """Is what comes from now on kept until nobody needs it? Returns whether it was until now."""
+        """Are arriving bundles kept from now on until nobody needs them? Returns whether they were until now."""
         kept, self.keeps = self.keeps, keeps
         return kept
 
@@ -66,7 +66,7 @@ class Flow:
 
     @property
     def begun(self) -> bool:
-        """Does this peer know any term of the topic?"""
+        """Does this peer know a term of the topic?"""
         return self.current.term != NO_TERM
 
     @property
@@ -81,7 +81,7 @@ class Flow:
         return seen.contiguous_from(start) if keeps else max(start, seen.end)  # `Stream.frontier`, inline
 
     def is_reliable(self, term: Term) -> bool:
-        """Is a live term of a reliable session? A source's stream may have begun in an earlier one than goes on."""
+        """Is a live term of a reliable session? A source's stream may have begun before the present session."""
         stream = self.others.get(term)
         return self.keeps if stream is None else stream.keeps
 
@@ -101,33 +101,33 @@ class Flow:
         return kept[-1][0] if kept and kept[-1][1] == frontier else frontier
 
     def kept_before(self, term: Term, index: int) -> int:
-        """From where on all of a live term below an index is kept, or in transit behind that. The index if nothing is.
+        """Where the events of a live term that are kept, or in transit, up to an index without a gap begin.
 
-        Who is ahead of this peer may have discarded that itself: it comes there from here.
+        A peer that is ahead of this one may have discarded these bundles itself: it will get them from here.
         """
         first, frontier = self.kept_from(term), self.front(term) or 0
         return min(index, first) if first < frontier or index <= frontier else index
 
     def live_terms(self) -> tuple[Term, ...]:
-        """The terms that go on, the current one last."""
+        """The live terms, the current one last."""
         return (*self.others, self.term)
 
     def live_streams(self) -> tuple[Stream, ...]:
-        """The streams that go on, the current one last."""
+        """The live streams, the current one last."""
         return (*self.others.values(), self.current)
 
     def live(self, term: Term) -> Stream | None:
-        """The stream of a term that goes on."""
+        """The stream of a live term."""
         if term == self.current.term:
             return self.current
         return self.others.get(term)
 
     def stream(self, term: Term) -> Stream | None:
-        """The stream of a term that goes on, or of an ended one that is kept or wanted."""
+        """The stream of a live term, or of an ended one that is kept or wanted."""
         return self.live(term) or self.past.get(term)
 
     def open_past(self) -> PastTerms:
-        """The ended terms, which are the flow's own from now on."""
+        """The ended terms, in an object of the flow's own from now on."""
         if self.past is NO_PAST:
             self.past = PastTerms()
         return self.past
@@ -138,14 +138,14 @@ class Flow:
         return stream.stable if stream is not None else 0
 
     def disowns(self, term: Term) -> bool:
-        """Is this a root's term that knew no owner, though a list says who may publish, as beyond a partition?
+        """Is this the term of a root that did not know the topic's owner, although a list names publishers?
 
-        Nothing of it is taken or passed on. Publishers on the list send again what is not stable, to a later root.
+        Its events are neither accepted nor passed on. Publishers on the list send what is not stable to a later root.
         """
         return self.restricted and not (term.owned or term.of_source)
 
     def denies(self, bundle: Bundle, stream: Stream | None, sender: bytes) -> bool:
-        """Is a neighbour's bundle, of a live stream or none, from somebody who may not publish?"""
+        """Is a neighbour's bundle, of a live stream or none, from a peer that may not publish?"""
         return self.disowns(bundle.envelope.term) or (
             stream is not None and stream.barred and stream.is_beyond(sender, bundle)
         )
@@ -164,7 +164,7 @@ class Flow:
         return self.past.get(former)
 
     def begin_beside(self, term: Term, start: int, *, here: bool = False) -> SourceStream:
-        """Another term begins beside the current one, which goes on. `here`: this peer numbers its events."""
+        """Another term begins beside the current one. `here`: this peer numbers its events."""
         if self.live(term) is not None:
             raise ValueError(f"{term} goes on already")
         self.others = self.others or {}
@@ -173,12 +173,12 @@ class Flow:
         return stream
 
     def conclude(self, term: Term, end: int) -> None:
-        """A term beside the current one is over: nobody needs anything of it any more. It went up to `end`."""
+        """A term beside the current one has ended at `end`, and none of its events are needed any longer."""
         self.drop(term)
         self.open_past().note_over(term, end)
 
     def drop(self, term: Term) -> None:
-        """A term beside the current one is nobody's concern here any more: nothing of it is kept."""
+        """Discard a term beside the current one, which this peer no longer needs."""
         self.release(self.others[term].seen.end, term=term)
         del self.others[term]
         self.others = self.others or EMPTY
@@ -206,9 +206,9 @@ class Flow:
             self.others = self.others or EMPTY
 
     def note_came(self, at: float) -> None:
-        """What is known of the current term was there by a time: what came, and what this peer began behind.
+        """All that is known of the current term had arrived, here or before this peer began, by a time.
 
-        So was what had not been read of terms that have ended.
+        The same holds for unread events of terms that have ended.
         """
         for past in [past for past in self.past.values() if past.unread]:
             past.date_unread(at)
@@ -217,12 +217,12 @@ class Flow:
             self.log.came = new_tuple(Came, (end, at))
 
     def there_for(self, now: float) -> int:
-        """For how many milliseconds all that is known of the current term has been there at least."""
+        """The least number of milliseconds for which all known events of the current term have existed."""
         came = self.log.came
         return told_age(now - came.at) if 0 < self.current.seen.end <= came.end else 0
 
     def may_recall(self, term: Term, end: int) -> bool:
-        """Is this an ended term that was not discarded already, as far as it went?"""
+        """Is this an ended term that was not discarded already, up to that end?"""
         return term < self.term and self.live(term) is None and end > self.past.forgotten.get(term, -1)
 
     def settle(self, term: Term, stable: int) -> bool:
@@ -237,27 +237,27 @@ class Flow:
 
     @property
     def kept_bytes(self) -> int:
-        """The size of all that is kept: of live terms and of ended ones."""
+        """The size of all that is kept of live and ended terms."""
         return self.log.size_bytes + self.past.kept_bytes
 
     def note_forgotten(self, ends: Iterable[AgedEnd], now: float) -> None:
-        """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
+        """Record ended terms that are no longer wanted, and how far they went. What is known here stays."""
         new = [each for each in ends if self.may_recall(*each[:2]) and each[0] not in self.past]
         if new:
             self.open_past().note_forgotten(new, now)
 
     def knows(self, term: Term) -> bool:
-        """Is this a term that goes on, or has ended, as far as this peer remembers?"""
+        """Does this peer remember this term, live or ended?"""
         return self.live(term) is not None or term in self.past or term in self.past.forgotten
 
     def held(self, now: float) -> Held:
-        """How far the latest ended terms went and what is kept of them, for neighbours that miss some of it."""
+        """How far the latest ended terms went and what is kept of them, for neighbours that miss some events."""
         return self.past.held(now, self.disowns) if self.past else ()
 
     # ---- the way of a bundle
 
     def note_way(self, bundle: Bundle, sender: bytes) -> None:
-        """A bundle of a source came from a neighbour, or `BESIDE`: so its stream comes, unless this is a repeat."""
+        """A source's bundle came from a neighbour, or `BESIDE`: its stream comes that way, unless this is a repeat."""
         stream = self.others.get(bundle.envelope.term)
         if stream is not None and not stream.seen.covers(bundle.envelope.first, bundle.last):
             stream.via = sender
@@ -301,7 +301,7 @@ class Flow:
     # ---- channels
 
     def open(self, channel: Channel) -> None:
-        """Add a channel, which starts at its cursor, or at what is left after it."""
+        """Add a channel, which starts at its cursor, or at the first kept bundle after it."""
         channel.pass_to(self.log.base)
         self.channels = (*self.channels, channel)
 
@@ -310,7 +310,7 @@ class Flow:
         self.channels = tuple([other for other in self.channels if other is not channel])
 
     def serve(self, channel: Channel) -> bool:
-        """A channel's sink has room again, or the channel has just begun: pass on what waits. False if it is closed."""
+        """A channel's sink has room again, or it has just begun: pass on what waits. False if it is closed."""
         if channel not in self.channels:
             return False
         channel.advance(self.log)
@@ -321,7 +321,7 @@ class Flow:
         return self.log.first_over(self.term, index)
 
     def first_beyond(self, frontiers: Mapping[Term, int]) -> int:
-        """The serial at which a channel starts that needs each term from an index on, and other terms whole."""
+        """The serial at which a channel starts that needs each term from an index on, and other terms in full."""
         for serial, bundle in self.log.entries():
             if bundle.last > frontiers.get(bundle.envelope.term, 0):
                 return serial
@@ -330,9 +330,9 @@ class Flow:
     # ---- what is discarded
 
     def discard_unkept(self) -> int:
-        """Discard what is in the log of best-effort terms. Returns how many channels were passed over for want of room.
+        """Discard what is in the log of best-effort terms. Returns how many channels missed it for lack of room.
 
-        Streams of sources that began in a reliable session stay, until they are over.
+        Streams of sources that began in a reliable session stay until they end.
         """
         entries = self.log.entries()  # as nearly always, only the bundle that has just come
         if any(self.is_reliable(bundle.envelope.term) for _, bundle in entries):
@@ -364,7 +364,7 @@ class Flow:
         stream.note_runs(runs_of(*[bundle for _, bundle in gone]))
         for channel in self.channels:
             first = channel.cursor
-            channel.cursor = max(first, log.base)  # past what other terms discarded before, too
+            channel.cursor = max(first, log.base)  # also past what other terms discarded before
             if first <= gone[-1][0]:
                 channel.pass_over(stream.term, [bundle for serial, bundle in gone if serial >= first])
         return before - log.size_bytes
@@ -372,7 +372,7 @@ class Flow:
     # ---- what is owed and what is kept
 
     def owed(self, term: Term) -> RangeSet:
-        """What sinks here are owed of an ended term, or neighbours requested, and never arrived."""
+        """The events of an ended term that sinks here are owed, or neighbours requested, and that never arrived."""
         past = self.past[term]
         owed = RangeSet(past.wanted())
         for channel in self.channels:
@@ -380,7 +380,7 @@ class Flow:
         return owed
 
     def undated(self) -> dict[Term, list[Range]]:
-        """What sinks missed first of streams, and may have been there before they began."""
+        """The first events of streams that sinks missed, and that may be older than they are."""
         missed: dict[Term, list[Range]] = {}
         for channel in self.channels:
             for term, (piece, _) in channel.sink.undated.items():
@@ -388,7 +388,7 @@ class Flow:
         return {term: RangeSet(ranges).ranges() for term, ranges in missed.items()}
 
     def front(self, term: Term) -> int | None:
-        """The first missing index of a term: of an ended one, of what is owed here or a neighbour asked for."""
+        """The first missing index of a term; of an ended one, only if it is owed here or a neighbour asked for it."""
         current = self.current
         stream = current if term == current.term else self.others.get(term)
         if stream is not None:
@@ -397,11 +397,11 @@ class Flow:
         return owed.start if owed else None
 
     def waits_for(self, term: Term) -> bool:
-        """Does a channel keep something of an ended term, for want of room or because of what is missing before it?"""
+        """Does a channel keep bundles of an ended term, for lack of room or behind a gap?"""
         return any(channel.waits_for(term) for channel in self.channels)
 
     def reopen(self, term: Term, start: int) -> None:
-        """A live term is wanted from an index on: what this peer had of that and discarded counts as missing."""
+        """A live term is wanted from an index on: what this peer discarded of it counts as missing."""
         stream = self.live(term)
         if stream is None:
             return

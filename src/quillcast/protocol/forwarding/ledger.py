@@ -27,7 +27,7 @@ RunsByTerm = Mapping[Term, Iterable[Run]]
 class Gone(NamedTuple):
     """Positions of a term that are no longer kept, and the runs of events there, as far as they are known.
 
-    `again`: did the term end so late that events of it may be admitted again in a later one, or does it go on?
+    `again`: may its events be admitted again in a later term? So if it is live, or ended recently.
     """
 
     term: AnyTerm
@@ -76,7 +76,7 @@ NO_LEDGER: Final = Ledger()
 
 
 def runs_of(*bundles: Bundle) -> list[Run]:
-    """The runs of events in bundles. What continues the run before it is part of that."""
+    """The runs of events in bundles. A run that continues the one before it is part of that one."""
     runs = list[Run]()
     start, whose, sequence, end, last = 0, b"", 0, 0, 0  # of the run, and one past it in the term and its sequences
     for bundle in bundles:

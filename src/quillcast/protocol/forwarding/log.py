@@ -19,11 +19,11 @@ class Budget:
         """The log of all flows that never had a bundle. Nothing is added to it."""
 
     def use(self, size_bytes: int) -> None:
-        """So much more is kept."""
+        """Count bytes that are kept."""
         self.used_bytes += size_bytes
 
     def free(self, size_bytes: int) -> None:
-        """So much of it is kept no more."""
+        """Count bytes that are no longer kept."""
         self.used_bytes -= size_bytes
 
     @property
@@ -87,7 +87,7 @@ class Log:
         return None
 
     def first_over(self, term: Term, index: int) -> int:
-        """The first serial whose bundle reaches past an index of a term, or is of another one; the end if none does."""
+        """The first serial whose bundle reaches past an index of a term, or is of another; else the end."""
         for serial, bundle in self._bundles.items():
             if bundle.last > index or bundle.envelope.term != term:
                 return serial

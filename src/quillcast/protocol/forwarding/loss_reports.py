@@ -1,4 +1,4 @@
-"""Losses that are reported in a moment: one report for ranges that touch, and before what follows them."""
+"""Losses that are reported in a moment: one report for ranges that touch, and before the events that follow."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ TELL_LOSSES_S = 0.01  # what a loss leads to has happened by then; a guess: seve
 
 
 class TellLosses(Timer, frozen=True):
-    """A subscriber lost something a moment ago."""
+    """Tell a subscriber what it lost a moment ago."""
 
     topic: bytes
     number: int
@@ -22,7 +22,7 @@ class TellLosses(Timer, frozen=True):
 class LossReports:
     """The losses that a subscriber has not been told of yet.
 
-    They are told before the events that follow them, and otherwise in a moment. One loss may lead to the next: buffers
+    They are reported before the events that follow, and otherwise in a moment. One loss may lead to the next: buffers
     with room again take more events, which may fill them up at once.
     """
 
@@ -31,10 +31,10 @@ class LossReports:
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, number: int) -> None:
         self.host, self.topic, self.subscriber, self.number = host, topic, subscriber, number
         self.pending: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = {}  # each with the first of its losses
-        self.undated: dict[Term, tuple[Range, float]] = {}  # missed first of streams, and since when (`Edge.date`)
+        self.undated: dict[Term, tuple[Range, float]] = {}  # missed first events, and since when (`Edge.date`)
 
     def add(self, loss: Loss) -> None:
-        """Report a loss before what follows it, and otherwise in a moment."""
+        """Report a loss before the events that follow it, and otherwise in a moment."""
         if not self.pending:
             self.host.set_timer(TellLosses(self.topic, self.number), TELL_LOSSES_S)
         place = loss.publisher or loss.term, loss.why
@@ -42,7 +42,7 @@ class LossReports:
         ranges.add(loss.first, loss.last)
 
     def note_undated(self, term: Term, missed: Range) -> None:
-        """The first of a stream did not come, and may be older than the subscription."""
+        """A stream's first events did not arrive, and may be older than the subscription."""
         self.undated[term] = missed, self.host.now()
 
     def tell_all(self) -> None:

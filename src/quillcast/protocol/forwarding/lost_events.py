@@ -1,6 +1,6 @@
-"""Which events a subscription has lost, by publisher and sequence, and what of that its subscriber is told.
+"""Which events a subscription has lost, by publisher and sequence, and which losses are reported.
 
-A loss is reported once, and only if the event was owed and was not delivered. Where nobody knows which events stood at
+A loss is reported once, and only if the event was owed and not delivered. If nobody knows which events stood at
 lost positions, the positions are reported (`doubts`).
 """
 
@@ -70,13 +70,13 @@ class LostEvents(OwedTerms):
         return [piece for first, last in holes for piece in known.missing(max(first, min(old, last)), last)]
 
     def _coming(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
-        """What is not lost although one term lost it: it waits here, or another term is to bring it or to lose it."""
+        """What is not lost although one term lost it: it waits here, or another term will bring or lose it."""
         yield from self._here()
         for term, runs in others.items():
             yield from within(runs, self._expected(term)) if term != lost else ()
 
     def _here(self) -> Iterator[Run]:
-        """What has come and waits, behind a gap of its term or a hole of its publisher."""
+        """What has arrived and waits, behind a gap of its term or a hole of its publisher."""
         for term_cursor in self.term_cursors():
             yield from runs_of(*term_cursor.waiting.values())
         for publisher, cursor in self.publishers.items():
@@ -101,7 +101,7 @@ class LostEvents(OwedTerms):
         self._look_for_hole(publisher, cursor)
 
     def _lose_before(self, cursor: PublisherCursor, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
-        """Report the sequences before a publisher's first event here: order forbids their delivery."""
+        """Report the sequences before a publisher's first event here: they would be delivered out of order."""
         first, last = sequences
         if term >= self.owed_in_part:
             cursor.owe_from(first)
@@ -115,11 +115,11 @@ class LostEvents(OwedTerms):
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
         """The part of a run at a position that is older than this subscription.
 
-        In a source's stream, that is known (`pass_by`), and nothing is owed before the publisher's first event here. So
+        In a source's stream that is known (`pass_by`), and nothing is owed before the publisher's first event here. So
         it may be in an earlier term. In another one, the publisher sent whatever its root had not declared stable to
         the later roots, in order. So these events were also in a later term, before the publisher's first event here:
-        at most as many as it is not owed of those terms. If its first event here is of a term that is owed whole, it
-        may have been beyond a partition before.
+        at most as many as it is not owed of those terms. If its first event here is of a term that is owed in full, it
+        may have been on the other side of a partition before.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
@@ -151,7 +151,7 @@ class LostEvents(OwedTerms):
     def _never_delivered(self, cursor: PublisherCursor, first: int, last: int) -> list[Range]:
         """Sequences before the next one that are owed, and that were neither delivered nor reported lost.
 
-        An unordered subscriber is owed, if later terms readmit events, those from the publisher's first one on. An
+        If later terms readmit events, an unordered subscriber is owed those from the publisher's first one on. An
         ordered one has them all, except for what seemed not to be owed and turns out to be.
         """
         if self.ordered:
@@ -168,7 +168,7 @@ class LostEvents(OwedTerms):
             cursor.note_delivered(first, last)
 
     def miss(self, gone: Iterable[Gone]) -> None:
-        """The subscriber asked for the earliest events: report those that are no longer kept."""
+        """The subscription starts with the earliest events: report those that are no longer kept."""
         before = 0  # positions of terms whose events may come again
         for term, discarded, runs, again in gone:
             term_cursor = self.term_cursor(term)
@@ -194,9 +194,9 @@ class LostEvents(OwedTerms):
             self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next, start, begun, numbered)
 
     def _overtake(self, cursor: PublisherCursor, publisher: bytes, before: int, term: Term) -> None:
-        """An event of a best-effort stream came: nothing waits for what the source's reliable one before it had.
+        """An event of a best-effort stream arrived: nothing waits for the source's earlier reliable stream.
 
-        That one is over here, so nothing more is said of it. The sequences from `before` on may be in the later one.
+        That one has ended here, so its losses are not reported. Sequences from `before` on may be in the later one.
         """
         former, expected = cursor.term, cursor.next
         if self.ordered or former is None or expected is None or former == term:
@@ -206,14 +206,14 @@ class LostEvents(OwedTerms):
             self._lose_events(publisher, cursor.lost.missing(expected, before), former, "overtaken")
 
     def _was_told(self, publisher: bytes, missing: Range, before: Position) -> bool:
-        """Were missing events of a publisher, before one at a position, reported by their positions?"""
+        """Were a publisher's missing events before one at a position reported by their positions?"""
         cursor = self.publishers[publisher]
         if self.doubts is None or cursor.awaited.within(*missing):
             return False
         return self.doubts.account_for(publisher, missing, before, cursor.term or NO_TERM)
 
     def date(self, term: Term, start: int = 0) -> None:
-        """What came of a stream after this began stands from an index on: report what was missed of that at first."""
+        """A stream's events from an index on are younger than this: report which of its first ones were missed."""
         if self.losses is not None and term in self.losses.undated:
             (first, last), _ = self.losses.undated.pop(term)
             if max(first, start) < last:
@@ -246,7 +246,7 @@ class LostEvents(OwedTerms):
     def give_up_holes(self, before: float, untaken: Iterable[Bundle]) -> bool:
         """Give up holes that are older than a time, because nothing will fill them. Returns whether there were any.
 
-        Holes that are filled by what waits for room (`untaken`) are kept.
+        Holes are kept that what waits for room (`untaken`) will fill.
         """
         for term in [term for term, (_, since) in self.undated.items() if since < before]:
             self.date(term, self._old(term))
@@ -266,7 +266,7 @@ class LostEvents(OwedTerms):
             self._void(publisher, self.publishers[publisher], NO_RANGES)
 
     def prolong_holes(self) -> None:
-        """Holes count from now on: what fills them may come in a new term, or wait to be read after a pause."""
+        """Restart the time of holes: what fills them may come in a new term, or wait to be read after a pause."""
         self.holes = dict.fromkeys(self.holes, self.host.now()) or EMPTY
 
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
@@ -289,7 +289,7 @@ class LostEvents(OwedTerms):
             cursor.pass_over(older)
 
     def _may_be_older(self, cursor: PublisherCursor, term: Term, missing: Iterable[Range]) -> bool:
-        """May the term in which this began have had missing events of a publisher before, as many as there was room?
+        """May the term in which this began have had a publisher's missing events before, as many as there was room for?
 
         The event before them is of an earlier term, and the next one, in `term`, of a later one.
         """

@@ -1,11 +1,11 @@
-"""How far a stream had come by when, so that a stream that is learned late begins for a subscriber where that began.
+"""How far a stream had come at which times: so a subscriber of a stream that is learned late is owed the right part.
 
-A peer may hear of a source only long after it began, and then all that came before is lost to it. A subscription of
-this peer is told of that loss, but not of what it was never owed: what was published before it began. No clock can
+A peer may hear of a source only long after it began, and then it has lost all earlier events. A subscription of
+this peer is told of that loss, but not of events that it was never owed: those published before it began. No clock can
 be compared with that of another peer, but durations can. So each peer remembers for each stream up to which index it
-had come by which times, and says how long ago that was to those who miss events (`reliability.messages.Unavailable`).
-A message takes a while, so that the receiver takes events for younger than they are: it never takes one for older than
-a subscription that is not.
+had come by which times, and tells peers that miss events how long ago that was (`reliability.messages.Unavailable`).
+A message takes a while, so events seem younger to the receiver than they are. It never mistakes an event for older
+than a subscription.
 """
 
 from array import array
@@ -29,7 +29,7 @@ ToldMilestones = Annotated[tuple[Milestone, ...], msgspec.Meta(max_length=MILEST
 
 
 class Came(NamedTuple):
-    """All events of a term below `end` were there at a time, by this peer's clock."""
+    """All events of a term below `end` existed at a time, by this peer's clock."""
 
     end: int
     at: float
@@ -39,7 +39,7 @@ NOTHING_CAME = Came(0, 0.0)
 
 
 class Milestones:
-    """Up to which indexes a stream had come by which times of this peer's clock. Both grow."""
+    """The indexes up to which a stream had come by which times of this peer's clock. Both grow."""
 
     __slots__ = ("indexes", "times")
 
@@ -47,7 +47,7 @@ class Milestones:
         self.indexes, self.times = array("Q"), array("d")
 
     def note(self, index: int, at: float) -> None:
-        """All events below an index are there now."""
+        """All events below an index exist now."""
         if self.indexes and index <= self.indexes[-1]:
             return
         if len(self.times) > 1 and at - self.times[-2] < SPACING_S:
@@ -60,16 +60,16 @@ class Milestones:
 
     @property
     def end(self) -> int:
-        """One past the last event that is known to have come."""
+        """One past the last event that is known to exist."""
         return self.indexes[-1] if self.indexes else 0
 
     def before(self, at: float) -> int:
-        """All events below this index were there by a time."""
+        """All events below this index existed by a time."""
         found = bisect_right(self.times, at)
         return self.indexes[found - 1] if found else 0
 
     def learn(self, told: Iterable[Milestone], now: float, end: int) -> None:
-        """Another peer says this of the stream, which is known to go up to `end`: there is nothing beyond yet."""
+        """Another peer reports this of the stream, which is known up to `end`: as yet there is nothing beyond."""
         said = ((now - ago_s, min(index, end)) for index, ago_s in told)
         known = [*zip(self.times, self.indexes, strict=True), *said]
         self.indexes, self.times = array("Q"), array("d")
@@ -80,7 +80,7 @@ class Milestones:
         self.thin(now, MILESTONES_MAX)
 
     def told(self, missing: Range, now: float, most: int = MILESTONES_MAX) -> ToldMilestones:
-        """What is known of the events in a range, for a peer that misses some of them: at most so many milestones."""
+        """The milestones in a range, at most so many, for a peer that misses events of it."""
         first, last = missing
         begin, end = bisect_right(self.indexes, first), bisect_left(self.indexes, last) + 1
         part = Milestones()
@@ -89,7 +89,7 @@ class Milestones:
         return tuple((min(index, last), max(0.0, now - at)) for index, at in zip(part.indexes, part.times, strict=True))
 
     def thin(self, now: float, most: int) -> None:
-        """Keep at most so many (two at least): the younger, the closer together."""
+        """Keep at most so many (two at least), closer together the younger they are."""
         part: float = PRECISION
         while len(self.times) > most:
             kept = [len(self.times) - 1]

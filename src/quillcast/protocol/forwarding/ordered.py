@@ -1,4 +1,4 @@
-"""The channels that somebody else than the topic's tree orders of a peer, as managers of scopes do."""
+"""The channels that a peer is ordered to keep besides the topic's tree, as managers of scopes do."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Way(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """The channels of one topic, by the peers that they lead to."""
+    """The channels of one topic, by the peers to which they lead."""
 
     ways: Mapping[bytes, Way]
     others: Filter | None = None
@@ -40,7 +40,7 @@ class Ordered(NamedTuple):
         return standing.plain()
 
     def to_child(self, node: bytes, wanted: Filter | None) -> Filter | None:
-        """What a link to a child lets through, if the tree's own policy wants this."""
+        """The filter of a link to a child, where the tree's own policy wants this one."""
         way = self.ways.get(node)
         own = way.enters_link if way is not None else self.others
         if wanted is None or own is None:
@@ -48,7 +48,7 @@ class Ordered(NamedTuple):
         return _chained(wanted, own)
 
     def to_parent(self, node: bytes, path: Sequence[bytes]) -> Filter | None:
-        """What the link to the parent lets through, to which this path leads from the root."""
+        """The filter of the link to the parent, which has this path from the root."""
         way = self.ways.get(node)
         if way is not None:
             return way.enters_link
@@ -57,7 +57,7 @@ class Ordered(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the channels that are ordered to a peer make of a bundle, for people to see."""
+    """What the ordered channels to a peer do with a bundle, for display."""
 
     channel: str = ""
     """The label of the channel that decided. Empty: no scope ordered one."""

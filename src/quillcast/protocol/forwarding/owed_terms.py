@@ -20,7 +20,7 @@ from quillcast.protocol.forwarding.ledger import Run, RunsByTerm, within
 
 
 class Readmits(IntEnum):
-    """May an event that a subscription is owed come again under another term?"""
+    """May an owed event come again in another term?"""
 
     NO = 0
     BY_SETTINGS = 1
@@ -40,17 +40,17 @@ class OwedTerms(Sink):
         self.ordered = ordered
         self.readmits = Readmits.BY_SETTINGS  # does a new term readmit what is not stable? Not in a best-effort topic
         self.since: Term | None = None  # the term in which the subscription began
-        self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
+        self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed only the last part
         self.latest: TermCursor | None = None  # of the term that began last
         self.older: dict[Term, TermCursor] = EMPTY  # of the terms before, the oldest first
-        self.over: dict[Term, int] = EMPTY  # where this began in streams that are over, if they had come there
+        self.over: dict[Term, int] = EMPTY  # where this began in streams that have ended, if they had come that far
 
     @abstractmethod
     def prolong_holes(self) -> None:
-        """What is missing before known events of publishers may come in a term that begins."""
+        """A term that begins may bring what is missing before publishers' known events."""
 
     def _is_only(self, term: Term) -> bool:
-        """Is what a publisher has in a term in no other, and nothing missing in it? Its source numbers it."""
+        """Are a publisher's events of a term in no other, and none missing in it? Its source numbers them."""
         return self.ordered and (not self.readmits or (term.of_source and self.readmits < Readmits.STREAMS_TOO))
 
     def waiting(self, term: Term) -> Iterable[Bundle]:
@@ -65,9 +65,9 @@ class OwedTerms(Sink):
         return here.missing(term_cursor.next, last)
 
     def begin(self, term: Term, start: int, *, owed: bool = True, went_on: bool = False, fills: bool = True) -> None:
-        """Take a term from this index on. Any new term `fills` holes, maybe; not a root's where sources number events.
+        """Take a term from this index on. It may fill holes (`fills`), unless it is a root's and sources number events.
 
-        `went_on`: by its number it is an earlier one, and yet it was not over when this subscription began.
+        `went_on`: its number is lower, and yet it had not ended when this subscription began.
         """
         if self.since is None:
             self.since = term
@@ -96,9 +96,9 @@ class OwedTerms(Sink):
         return [*self.older.values(), self.latest] if self.latest is not None else []
 
     def owe(self, term: Term, end: int, stable: int) -> None:
-        """An earlier term is known up to `end`. Its events are owed, or to a newer subscription those beyond `end`.
+        """An earlier term is known up to `end`. Its events are owed; to a newer subscription, only those beyond `end`.
 
-        The term may continue beyond a partition, or its end may not be known here yet.
+        The term may continue on the other side of a partition, or its end may not be known here yet.
         """
         if self.since is not None:
             self.begin(term, 0 if self.since < term else end)
@@ -110,9 +110,9 @@ class OwedTerms(Sink):
             term_cursor.settle(stable)
 
     def went_on(self, term: Term) -> None:
-        """An earlier term had more events when this began, and was not over: all that is not known to be older is owed.
+        """An earlier term had not ended when this began: all of its events are owed that are not known to be older.
 
-        Not even what its publisher may have sent again before: it may have discarded that.
+        This includes what its publisher may have sent again before, because the publisher may have discarded that.
         """
         known = self.term_cursor(term)
         if not isinstance(known, EarlierTermCursor):
@@ -120,7 +120,7 @@ class OwedTerms(Sink):
         self._replace(TermCursor, known)
 
     def _replace(self, kind: type[TermCursor], known: TermCursor) -> TermCursor:
-        """Another kind of cursor at the same place."""
+        """Replace a cursor by one of another kind at the same place."""
         cursor = kind(known.term, known.next, known.given_up, known.waiting, known.start, known.old)
         if self.latest is known:
             self.latest = cursor
@@ -138,40 +138,40 @@ class OwedTerms(Sink):
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
     def waits_in(self, term_cursor: TermCursor) -> bool:
-        """Does a gap of this term delay what follows, although the present term's do not?"""
+        """Does a gap of this term delay later events, although gaps of the present term do not?"""
         return False
 
     def _waits_for_gaps(self, term_cursor: TermCursor) -> bool:
         return (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)
 
     def _in_order(self, term: Term) -> bool:
-        """Do events of this term come in order, or did they in an earlier session?"""
+        """Is the order of this term's events kept, or was it in an earlier session?"""
         term_cursor = self.term_cursor(term)
         return self.ordered or (term_cursor is not None and self.waits_in(term_cursor))
 
     def _is_owed_late(self, term: Term) -> bool:
-        """Is what comes of this term behind a later event of its publisher to be reported, though it is not given?"""
+        """Is an event of this term that comes after a later one of its publisher reported lost?"""
         term_cursor = self.term_cursor(term)
         return self.ordered or (bool(self.readmits) and term_cursor is not None and term_cursor.owed)
 
     def _owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
-        """The parts of runs of later terms that this subscription is owed: not what stood there before it began."""
+        """The owed parts of runs of later terms: not what stood there before the subscription began."""
         for term, runs in others.items():
             if lost.precedes(term):
                 yield from within(runs, [(self._start(term), NUMBER_MAX)]) if self._start(term) else runs
 
     def _not_owed(self, lost: Term, others: RunsByTerm) -> Iterator[Run]:
-        """The runs of the term in which this subscription began, if that is earlier, that stood there before it did.
+        """The runs of the subscription's first term, if that is earlier, that stood there before it began.
 
-        A place in a term before that, which may have been learned later, says nothing of which came first.
+        A place in a term before that, which may have been learned later, does not say which came first.
         """
         if self.since is not None and self.since < lost and self._start(self.since):
             yield from within(others.get(self.since, ()), [(0, self._start(self.since))])
 
     def _old(self, term: Term) -> int:
-        """Where a stream begins of which it is owed all. Before that, later events tell what is owed, unless it ended.
+        """Where a stream begins that it is owed in full. Before that, later events show what is owed, unless it ended.
 
-        A source that has begun another stream for a later session numbers no later events in this one.
+        A source that has begun another stream for a later session numbers no more events in this one.
         """
         term_cursor = self.term_cursor(term)
         if term_cursor is None or not term_cursor.old:
@@ -180,7 +180,7 @@ class OwedTerms(Sink):
         return 0 if ended else term_cursor.old
 
     def _expected(self, term: Term) -> list[Range]:
-        """The positions of a root's term that this subscription waits for. A source's stream may be over unnoticed."""
+        """The positions of a root's term that this subscription waits for. A source's stream may end unnoticed."""
         term_cursor = self.term_cursor(term)
         if term_cursor is None or term.of_source or not self._waits_for_gaps(term_cursor):
             return []
@@ -191,11 +191,11 @@ class OwedTerms(Sink):
         return term_cursor.start if term_cursor is not None else 0
 
     def _precedes(self, term: Term, other: Term) -> bool:
-        """Were events of a term admitted before those of another? Those of sources were, from whom a root took over."""
+        """Were a term's events admitted before another's? Those of sources were, if a root took over from them."""
         return term.precedes(other, streams_first=self.readmits is Readmits.STREAMS_TOO)
 
     def _forget_given_up(self, term_cursor: TermCursor) -> None:
-        """Of what was given up before the next position, remember only the latest, and only where it may come late."""
+        """Of the positions given up before the next one, remember only the latest, and only if they may arrive late."""
         given_up = term_cursor.given_up
         if self._waits_for_gaps(term_cursor):
             term_cursor.forget_given_up()

@@ -1,4 +1,4 @@
-"""The terms of a topic that have ended: what is kept of them for others, and how far the discarded ones went."""
+"""The ended terms of a topic: what is kept of them for others, and how far the discarded ones went."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -30,7 +30,7 @@ class PastTerms(dict[Term, EndedStream]):
         self[past.term] = past
 
     def recall(self, term: Term, end: int, until: float) -> bool:
-        """Record how far an ended term went, even one this peer missed. Its missing events are wanted until `until`.
+        """Record how far an ended term went, even one that this peer missed. Want its missing events until `until`.
 
         True if that was news.
         """
@@ -53,20 +53,20 @@ class PastTerms(dict[Term, EndedStream]):
         self.forgotten.note(term, past.end, past.came.at if past.is_dated else None)
 
     def note_over(self, term: Term, end: int) -> None:
-        """A term is over, and went up to `end`: nothing of it is kept, and its end is remembered for a while."""
+        """A term has ended at `end`: none of its events are kept, and its end is remembered for a while."""
         self.forgotten.note(term, end)
 
     def note_over_before(self, ends: Iterable[tuple[Term, int]]) -> None:
-        """The same of terms that were over before all others that are remembered, as far as there is room for them."""
+        """The same for terms that ended before all remembered ones, if there is room."""
         self.forgotten = self.forgotten.and_before((term, end, None) for term, end in ends)
 
     def note_forgotten(self, ends: Iterable[AgedEnd], now: float) -> None:
-        """The same of terms that others discarded, and know the age of."""
+        """The same for terms that others discarded, and whose age they know."""
         dated = [(term, end, None if there_ms is None else now - there_ms / 1000) for term, end, there_ms in ends]
         self.forgotten = self.forgotten.and_before(dated)
 
     def overdue(self, now: float) -> list[Term]:
-        """The terms to discard, because they were kept for long enough or there are too many."""
+        """The terms to discard, because they were kept long enough or there are too many."""
         terms = sorted(self)
         spare = len(terms) - TERMS_KEPT_MAX
         return [term for place, term in enumerate(terms) if self[term].until <= now or place < spare]
@@ -86,16 +86,16 @@ class PastTerms(dict[Term, EndedStream]):
     # ---- what others are told
 
     def forgotten_lately(self) -> tuple[tuple[Term, int], ...]:
-        """The discarded terms of which others are told, and how far they went: those discarded last."""
+        """The discarded terms that others are told about, and how far they went: those discarded last."""
         return tuple(self.forgotten.items())[-ENDS_TOLD_MAX:]
 
     def ends(self) -> tuple[tuple[Term, int], ...]:
-        """How far each term went: of those that are kept or wanted, and of those discarded last."""
+        """How far each term went: those that are kept or wanted, and those discarded last."""
         ends = {**dict(self.forgotten_lately()), **{term: past.end for term, past in self.items()}}
         return tuple(sorted(ends.items()))
 
     def aged(self, ends: Iterable[tuple[Term, int]], now: float) -> tuple[AgedEnd, ...]:
-        """The same, with for how many milliseconds all events of each term have been there, if that is known."""
+        """The same, with how long all events of each term have existed, in milliseconds, if that is known."""
         return tuple((term, end, self._there_for(term, now)) for term, end in ends)
 
     def _there_for(self, term: Term, now: float) -> int | None:
@@ -105,7 +105,7 @@ class PastTerms(dict[Term, EndedStream]):
         return None if since is None else told_age(now - since)
 
     def held(self, now: float, disowns: Callable[[Term], bool]) -> Held:
-        """How far the latest went and what is kept of them, of terms that this peer does not disown."""
+        """How far the latest terms went and what is kept of them, except for terms that this peer disowns."""
 
         def offered(past: EndedStream) -> tuple[Range, ...]:
             return () if disowns(past.term) else tuple(past.kept()[:HELD_RANGES_MAX])

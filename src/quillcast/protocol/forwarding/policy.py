@@ -1,7 +1,7 @@
 """The seam for forwarding policies: who passes a topic's bundles on to whom.
 
 A policy is told a peer's place in a topic and answers with values. The control plane that keeps the place (for the
-overlay, `protocol.topics`) asks it, compares the channels that it wants with those that stand, and installs the
+overlay, `protocol.topics`) asks it, compares the wanted channels with the present ones, and installs the
 difference. Membership, leases, recovery and the data path are the same under every policy.
 """
 
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 
 class ChannelSpec(NamedTuple):
-    """A channel that a policy wants: to which member, and what decides per bundle whether it enters."""
+    """A channel that a policy wants: to which member, and with which filter."""
 
     to: Contact
     filter: Filter | None = None
@@ -33,18 +33,18 @@ class ForwardingPolicy(Protocol):
     """Decides who serves whom. Same place, same answer: a policy keeps no state and rolls no dice."""
 
     def intercepts(self, place: Place | None) -> bool:
-        """Does a newcomer's request on its way to the root end at this peer? None: it has no place in the topic yet."""
+        """Does a newcomer's request to the root end at this peer? None: the peer has no place in the topic yet."""
         ...
 
     def refer(self, place: Place, newcomer: Contact, unresponsive: Container[bytes] = ()) -> tuple[Contact, ...]:
         """The members that a newcomer asks instead of this peer; empty if this peer takes it in.
 
-        `unresponsive` are those that it asked already and that do not answer it.
+        `unresponsive` are those that it already asked and that do not answer it.
         """
         ...
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:
-        """The peers that the members below turn to when this one is lost, the best first."""
+        """The peers to which the members below turn when this one is lost, the best first."""
         ...
 
     def channels(self, place: Place) -> tuple[ChannelSpec, ...]:

@@ -1,4 +1,4 @@
-"""A stream: the events of one term of one topic, numbered by one root or source. A peer knows what of it arrived."""
+"""A stream: the events of one term of one topic, numbered by one root or source. A peer knows which of them arrived."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -13,8 +13,8 @@ from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milesto
 
 GAPS_MAX = 64
 """Gaps that are remembered where nothing is kept; a guess. What comes late into an older one passes for a repeat."""
-AGE_BITS = 3  # of an age that is told: it is exact to a quarter, at worst
-AGE_UNIT_MS = 125  # or to this, if that is more; a guess, so that it is not told anew at each report
+AGE_BITS = 3  # of an age that others are told: it is accurate to a quarter, at worst
+AGE_UNIT_MS = 125  # or to this, if that is more; a guess, so that not every report has another age
 
 Held = tuple[tuple[Term, int, tuple[Range, ...], int, int | None], ...]
 """Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it.
@@ -24,18 +24,18 @@ The last number says for how many milliseconds all its events have been there at
 
 
 def told_age(seconds: float) -> int:
-    """An age as it is told, in milliseconds: never too much, and of three binary digits, so that it seldom changes."""
+    """An age in milliseconds as others are told: rounded down to three binary digits, so that it seldom changes."""
     units = max(0, int(seconds * 1000)) // AGE_UNIT_MS
     spare = max(0, units.bit_length() - AGE_BITS)
     return (units >> spare << spare) * AGE_UNIT_MS
 
 
 class Stream(msgspec.Struct, gc=False, eq=False):
-    """A term that goes on. Its bundles are in the flow's log.
+    """A live term. Its bundles are in the flow's log.
 
     `start` is the first index that this peer is responsible for. `seen` holds the indexes that arrived or were given
     up. `stable` is the index below which all leases are served, as declared by the topic's root (0 until then). The
-    `ledger` tells which events were in discarded bundles.
+    `ledger` says which events were in discarded bundles.
     """
 
     term: Term
@@ -56,7 +56,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
         return self.seen.add(bundle.envelope.first, bundle.last)
 
     def is_beyond(self, sender: bytes, bundle: Bundle) -> bool:
-        """Does a bundle come straight from the source, and go further than anything that came before?"""
+        """Does a bundle come straight from the source, and go further than everything before?"""
         return self.term.is_of(sender) and bundle.last > self.seen.end
 
     @property
@@ -75,7 +75,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
         self.seen.update(ranges)
 
     def serve_from(self, start: int) -> None:
-        """This peer is responsible for it from an index on, if not from an earlier one."""
+        """This peer is responsible for it from this index on, or from an earlier one as before."""
         self.start = min(self.start, start)
 
     def settle(self, stable: int) -> None:
@@ -83,7 +83,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
         self.stable = stable
 
     def forget_gaps(self) -> None:
-        """Nothing is kept, and nobody looks for what is missing: remember the latest gaps only."""
+        """Nothing is kept, and nobody looks for missing events: remember only the latest gaps."""
         while len(self.seen) > GAPS_MAX:
             self.seen.join_first()
 
@@ -95,7 +95,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
 
 
 class RootStream(Stream, gc=False, eq=False):
-    """The term of this peer itself, as the root."""
+    """This peer's own term, as the root."""
 
     numbered_here: ClassVar[bool] = True
 
@@ -105,10 +105,10 @@ BESIDE = b"*"
 
 
 class SourceStream(Stream, gc=False, eq=False):
-    """The stream of a source. It comes from a neighbour, `via`, and nothing of it goes back there.
+    """The stream of a source. It comes from a neighbour, `via`, and its events never return there.
 
-    `keeps`: the session in which it began is reliable. `milestones`: how far it had come here by when. `barred`: its
-    source may not publish any more.
+    `keeps`: the session in which it began is reliable. `milestones`: how far it had come here at which times. `barred`:
+    its source may no longer publish.
     """
 
     via: bytes = b""
@@ -117,22 +117,22 @@ class SourceStream(Stream, gc=False, eq=False):
     milestones: Milestones = msgspec.field(default_factory=Milestones)
 
     def come_from(self, neighbour: bytes) -> None:
-        """A neighbour sends it here; empty: nobody does any more."""
+        """A neighbour sends it here; empty: nobody does any longer."""
         self.via = neighbour
 
     def bar(self, *, barred: bool) -> bool:
-        """May its source publish no more, or again? True if that is news."""
+        """Its source may no longer publish, or may again. True if that is news."""
         before, self.barred = self.barred, barred
         return before != barred
 
     def resume(self, milestones: Milestones | None) -> None:
-        """It was over here, and goes on. By when it had come is known."""
+        """It had ended here, and continues. It is known when its events arrived."""
         if milestones is not None:
             self.milestones = milestones
 
 
 class OwnSourceStream(SourceStream, gc=False, eq=False):
-    """The stream of this peer itself, as a source."""
+    """This peer's own stream, as a source."""
 
     numbered_here: ClassVar[bool] = True
 
@@ -142,8 +142,8 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
 
     Nobody needs the events below `stable`. The live publishers sent the events beyond it again, to a later root.
     `asked` holds indexes that neighbours asked for and that never arrived here. It is kept until a time, `until`.
-    `came` is how far it had come by when. `unread` is how far it went in what a paused process had not read: it is not
-    known yet when that was sent.
+    `came` is how far it had come at which time. `unread` is how far it went in data that a paused process had not read:
+    it is not known yet when that was sent.
     """
 
     end: int
@@ -157,60 +157,60 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
     def of(
         cls, live: Stream, end: int, bundles: list[Bundle], until: float, came: Came = NOTHING_CAME
     ) -> "EndedStream":
-        """A stream that ends now, or ended somewhere else. How far it was stable is for the channels to be told."""
+        """A stream that ends now, or ended elsewhere. The caller tells the channels how far it was stable."""
         seen, end = live.seen or RangeSet(), max(end, live.seen.end)
         return cls(
             live.term, live.start, seen=seen, ledger=live.ledger, end=end, bundles=bundles, until=until, came=came
         )
 
     def prolong(self, until: float) -> None:
-        """This process was paused: it is kept until then, or longer."""
+        """This process was paused: keep it until then, or longer."""
         self.until = max(self.until, until)
 
     def keep(self, bundle: Bundle) -> None:
-        """A bundle of it came late."""
+        """Keep a bundle of it that arrived late."""
         self.bundles.append(bundle)
         self.end = max(self.end, bundle.last)
 
     def keep_only(self, bundles: list[Bundle]) -> None:
-        """The others are discarded."""
+        """Discard all other bundles."""
         self.bundles = bundles
 
     def go_on(self, end: int, until: float) -> None:
-        """It went further than was known, and is kept until then, or longer."""
+        """It went further than was known: keep it until then, or longer."""
         self.end, self.until = end, max(self.until, until)
 
     def date_unread(self, at: float) -> None:
-        """What this process had not read was there by a time."""
+        """What this process had not read existed by a time."""
         self.learn_came(self.unread, at)
         self.unread = 0
 
     def note_unread(self) -> None:
-        """All of it came, or may have, in what this process had not read while it was paused."""
+        """All of it arrived, or may have, in data that this process did not read while it was paused."""
         self.unread = self.end
 
     def learn_came(self, end: int, at: float) -> bool:
-        """All events below an index were there at a time. True if that is more than was known, or earlier."""
+        """All events below an index existed at a time. True if that is more than was known, or earlier."""
         if (end, -at) <= (self.came.end, -self.came.at):
             return False
         self.came = Came(end, at)
         return True
 
     def was_there(self, at: float) -> bool:
-        """Is it known that all its events were there by a time?"""
+        """Is it known that all its events existed by a time?"""
         return self.is_dated and self.came.at <= at
 
     @property
     def is_dated(self) -> bool:
-        """Has anybody said since when all its events are there?"""
+        """Has any peer said since when all its events have existed?"""
         return 0 < self.end <= self.came.end
 
     def there_for(self, now: float) -> int | None:
-        """For how many milliseconds all its events have been there at least, not exactly; None: that is not known."""
+        """The least number of milliseconds, rounded, for which all its events have existed; None: unknown."""
         return told_age(now - self.came.at) if self.is_dated else None
 
     def ask(self, ranges: Iterable[Range]) -> bool:
-        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf.
+        """Neighbours miss these indexes. This peer lacks them too, and now wants them on their behalf.
 
         Indexes beyond the known end are left out. A peer that knows of events there reports them, and only then is it
         decided who is owed them. True if any indexes are wanted.

@@ -36,7 +36,7 @@ class Subscriber(Protocol):
 
 
 class Unread(NamedTuple):
-    """What an application was given and is not done with."""
+    """What an application was given and has not finished."""
 
     events: int = 0
     size_bytes: int = 0
@@ -48,10 +48,10 @@ class Unread(NamedTuple):
 
 @runtime_checkable
 class Watched(Protocol):
-    """A subscriber that says how its application gets on; others are done with what they are given."""
+    """A subscriber that reports its application's progress; others have finished what they were given."""
 
     name: str
 
     def unread(self) -> Unread:
-        """What waits for the application, and what it is at."""
+        """What waits for the application, and what it is handling."""
         ...

@@ -1,11 +1,11 @@
 """The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
 
-1. Find the flow of the bundle's topic. A term that is not known yet is announced to the control plane. If it is of a
-   session that is not known, the bundle waits for that. What this peer numbers itself it takes from nobody. It takes
-   nothing that a root numbered which did not know who may publish (`Flow.disowns`).
-2. Pass the topic's entrance, where it has a handler of its own.
-3. Note the range in its stream. A repeat ends here, and so does what lies beyond the known end of an ended term.
-4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
+1. Find the flow of the bundle's topic. An unknown term is announced to the control plane. If its session is unknown,
+   the bundle waits for the session. Bundles that this peer numbered itself are refused, and so are those of a root
+   that did not know who may publish (`Flow.disowns`).
+2. Pass the topic's entrance, if it has a handler of its own.
+3. Note the range in its stream. A repeat ends here, and so does a bundle beyond the known end of an ended term.
+4. Hand the same bytes to each channel whose sink has room. For the others they stay in the log.
 5. Tell the control plane, and return the sender's credit.
 """
 
@@ -25,14 +25,14 @@ from quillcast.protocol.forwarding.stream import BESIDE, Stream
 
 
 class FlowListener(Protocol):
-    """What the control planes learn of flows, at once and on the way of a bundle: keep it short."""
+    """What the control planes learn about flows, at once and on a bundle's path: keep it short."""
 
     def holds(self, flow: Flow, session: int) -> bool:
-        """Does a bundle of a session wait until this peer is told of that session?"""
+        """Does a bundle of a session wait until this peer learns of that session?"""
         ...
 
     def new_term(self, flow: Flow, term: Term) -> None:
-        """A bundle of an unknown term came. It is dropped unless the term begins now, or is recalled."""
+        """A bundle of an unknown term arrived. It is dropped unless the term begins now, or is recalled."""
         ...
 
     def moved(self, flow: Flow, bundle: Bundle) -> None:
@@ -40,7 +40,7 @@ class FlowListener(Protocol):
         ...
 
     def gap(self, flow: Flow) -> None:
-        """Something is missing before what came."""
+        """Events before an arrived bundle are missing."""
         ...
 
     def front_filled(self, flow: Flow, term: Term) -> None:
@@ -60,16 +60,16 @@ class ForwardingTable:
         self.budget = Budget(budget_bytes)
         self.flows: dict[bytes, Flow] = {}
         self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
-        self.borders: Mapping[bytes, Filter] = {}  # what those without one pass that come into a scope here
-        self.recorded: Filter = lambda bundle: bundle  # what those with a routing record pass when they arrive
+        self.borders: Mapping[bytes, Filter] = {}  # what bundles without a routing record pass that enter a scope here
+        self.recorded: Filter = lambda bundle: bundle  # what bundles with a routing record pass when they arrive
         self.listener: FlowListener = _Nobody(host)
-        self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer was not told of yet
+        self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer does not know yet
         self.repeats = 0
         self.dropped = 0
-        self._turn = 0  # which of the channels to a peer goes on first
+        self._turn = 0  # which of the channels to a peer continues first
 
     def tell(self, listener: FlowListener) -> None:
-        """The control plane that is told what it must learn of bundles."""
+        """The control plane that is told about bundles."""
         self.listener = listener
 
     def enter_by(self, topic: bytes, entrance: Filter) -> None:
@@ -77,7 +77,7 @@ class ForwardingTable:
         self.entrances[topic] = entrance
 
     def guard(self, borders: Mapping[bytes, Filter]) -> None:
-        """Bundles of these topics pass this where they come into a scope, without a routing record."""
+        """Bundles of these topics without a routing record pass this where they enter a scope."""
         self.borders = borders
 
     def pass_recorded(self, recorded: Filter) -> None:
@@ -119,8 +119,8 @@ class ForwardingTable:
                 self.held.setdefault(flow.topic, []).append((sender, bundle))  # within the sender's credit
                 return "held"
             listener.new_term(flow, term)
-            flow = self.flows.get(envelope.topic)  # hearing of it may have ended this peer's part in the topic
-        if flow is None or (flow.current.term == NO_TERM and not flow.past):  # from where it is owed is not known yet
+            flow = self.flows.get(envelope.topic)  # it may have ended this peer's part in the topic
+        if flow is None or (flow.current.term == NO_TERM and not flow.past):  # its start is not known yet
             return self._refuse(sender, bundle, "no_flow")
         if envelope.record or flow.topic in self.borders:
             enters = self.recorded if envelope.record else self.borders[flow.topic]
@@ -147,12 +147,12 @@ class ForwardingTable:
         return why
 
     def take_held(self, flow: Flow) -> None:
-        """This peer was told of a session: take the bundles that waited for that."""
+        """This peer learned of a session: take the bundles that waited for it."""
         for sender, bundle in self.held.pop(flow.topic, ()):
             self.arrive(sender, bundle)
 
     def link_lost(self, contact: Contact) -> None:
-        """A link is gone. What waits for the word of its session was within that link's credit, which begins anew."""
+        """A link is gone. Drop bundles held for an unknown session; the link's credit is reset."""
         for topic, held in list(self.held.items()):
             gone = [bundle for sender, bundle in held if sender.node_id == contact.node_id]
             self.held[topic] = [(sender, bundle) for sender, bundle in held if sender.node_id != contact.node_id]
@@ -191,7 +191,7 @@ class ForwardingTable:
         return True
 
     def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
-        """There is credit towards a peer again: the channels that lead to it go on, each first in its turn."""
+        """There is credit towards a peer again: the channels that lead to it continue, each first in its turn."""
         waiting = [(flow, channel) for flow, channel in ways if channel.cursor < flow.log.end]
         first = self._turn % len(waiting) if waiting else 0
         self._turn += 1
@@ -201,10 +201,10 @@ class ForwardingTable:
                 break
 
     def _restore(self, flow: Flow, bundle: Bundle) -> bool:
-        """Keep what is missing of an ended term: a repair, or what was on its way when the term ended here.
+        """Keep missing events of an ended term: a repair, or what was in transit when the term ended here.
 
         If it goes further than the term is known to have gone, its root does not know that the term has ended. Then it
-        is dropped, and requested once a neighbour has reported how far the term went, and since when.
+        is dropped, and requested once a neighbour has reported how far the term went, and for how long.
         """
         is_repair, past = bundle.envelope.kind is REPAIR, flow.past.get(bundle.envelope.term)
         if not is_repair and (past is None or bundle.last > past.end):
@@ -245,7 +245,7 @@ class _Nobody:
         self.host = host
 
     def holds(self, flow: Flow, session: int) -> bool:
-        """Nobody would tell."""
+        """No, because nobody would report the session."""
         return False
 
     def new_term(self, flow: Flow, term: Term) -> None:
@@ -266,6 +266,6 @@ class _Nobody:
 
 
 def _fills_front(flow: Flow, bundle: Bundle) -> bool:
-    """Does a repair bring the first missing event of its term?"""
+    """Does a repair contain the first missing event of its term?"""
     front = flow.front(bundle.envelope.term)
     return front is not None and bundle.envelope.first <= front < bundle.last

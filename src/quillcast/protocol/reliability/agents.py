@@ -1,11 +1,11 @@
 """The agents of one peer: one in each recovery domain that it is a member of, whatever topics that domain serves.
 
 A domain may be a member of another one around it (QuickSilver, *Recovery Domains*). The peer that is its head has an
-agent in that one, too, and so on outwards. An outer agent is of the same class as an inner one, and has the same two
+agent there, too, and so on outwards. An outer agent is of the same class as an inner one, and has the same two
 interfaces: below it is a domain instead of a peer. That domain lacks what nobody in it holds.
 
-Some protocols know of some members only. What these do not hold, a second agent in the same domain asks all members
-for, by the protocol `srm`. So nothing leaves a domain before it was sought in all of it, whatever its protocol.
+Some protocols know only some members. A second agent in the same domain asks all members for what these do not hold, by
+the protocol `srm`. So no request leaves a domain before all of it was searched, whatever its protocol.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ Protocols = Mapping[str, Callable[[Post], RecoveryProtocol]]
 
 
 class News(NamedTuple):
-    """What nobody can have yet, by the reports of those next to this peer. Nobody is asked for it in vain."""
+    """What no member can have yet, by the reports of this peer's neighbours: there is no point in asking for it."""
 
     new: list[Range]
     """What has come to nobody below: it is sought in no domain that is all below this peer."""
@@ -71,7 +71,7 @@ class InnerDomain:
         self.lacking: dict[StreamId, Sequence[Range]] = {}
 
     def lack(self, stream: StreamId, lacks: Sequence[Range]) -> None:
-        """Nobody in it holds these, as its agents found."""
+        """Its agents found that nobody in it holds these."""
         if lacks:
             self.lacking[stream] = lacks
         else:
@@ -103,16 +103,16 @@ class Level:
             self.filled(stream)
             return Findings((), neighbours, ())
         found = self.agent.find(stream, lacks, neighbours, at_border=at_border)
-        begun = difference(lacks, RangeSet(found.lacks))  # and not what it had nobody to ask for
+        begun = difference(lacks, RangeSet(found.lacks))  # without what it could ask nobody for
         self.sought[stream] = RangeSet([*self.seeks(stream, lacks), *begun]).ranges()
         return found._replace(neighbours=[*dict.fromkeys((*found.neighbours, *neighbours))])
 
     def seeks(self, stream: StreamId, lacks: Sequence[Range]) -> list[Range]:
-        """Of these ranges, those that it looks for already."""
+        """Those of these ranges that it already looks for."""
         return intersection(lacks, RangeSet(self.sought.get(stream, ())))
 
     def filled(self, stream: StreamId) -> None:
-        """Nothing of it is to be looked for any more."""
+        """Stop looking for any of it."""
         self.sought.pop(stream, None)
         self.agent.filled(stream)
 
@@ -133,11 +133,11 @@ class Agents:
         dispatch.on_timer(AgentDue, self._due)
 
     def offer(self, others: Protocols) -> None:
-        """Let domains have these protocols of other packages, too."""
+        """Let domains also use these protocols of other packages."""
         self._others = others
 
     def follow(self, domains: Mapping[bytes, Sequence[Domain]]) -> None:
-        """By topic: the domains that it is repaired in from now on, the innermost first. Agents of others end."""
+        """By topic, the domains that repair it from now on, the innermost first. Agents of others end."""
         former, self.agents, self.of_topics = self.agents, {}, {}
         around = {domain.scope for nested in domains.values() for domain in nested[1:]}
         self.inner = {scope: self.inner.get(scope) or InnerDomain(self.bottom) for scope in sorted(around)}
@@ -164,14 +164,14 @@ class Agents:
         post = Post(self.host, self.times, domain.scope, within or self.bottom)
         level = former.get(key)
         if level is not None and level.within is not within:
-            level.agent.end()  # it spoke for its peer alone, and now for a domain, or the other way round
+            level.agent.end()  # it spoke for its peer alone and now for a domain, or the reverse
             level = None
         level = self.agents[key] = level or Level(make(post), within)
         level.agent.follow(domain.others)
         return level
 
     def of(self, topic: bytes) -> tuple[tuple[Level, ...], ...]:
-        """The agents that a topic is repaired by, by domain from the innermost outwards."""
+        """The agents that repair a topic, by domain from the innermost outwards."""
         return self.of_topics.get(topic, ((self.tree,),))
 
     def seeks(self, topic: bytes) -> bool:
@@ -185,9 +185,9 @@ class Agents:
         """Where ranges are, domain by domain outwards: an agent looks for what those before it do not find.
 
         `neighbours` are those in the topic's tree, by the innermost domain that they are in. Those that an agent does
-        not name come last: the peer upstream has a say in what is given up, and must be among them. `beyond` says what
+        not name come last: the peer upstream takes part in giving up, and must be among them. `beyond` says what
         of an agent's findings nobody is about to send. What an agent has begun to look for, it looks for until that is
-        found: there may be other neighbours by then, who have to be asked first.
+        found: otherwise new neighbours would have to be asked first each time.
         """
         inside: list[Contact] = []
         found, ripe = None, NO_RANGES
@@ -205,7 +205,7 @@ class Agents:
             ripe = news.for_long if at_border else NO_RANGES
 
     def filled(self, stream: StreamId) -> None:
-        """Nothing of a stream is lacking here any more. Its topic may have had other agents when they were asked."""
+        """Nothing of a stream is missing here any longer. Its topic may have had other agents when they were asked."""
         for within in self.inner.values():
             within.lack(stream, [])
         for level in (self.tree, *self.agents.values()):
@@ -218,7 +218,7 @@ class Agents:
 
     def _received(self, sender: Contact, message: AgentMessage) -> None:
         level = self.agents.get((message.scope, _protocol_of(message)))
-        if level is not None:  # else this peer is not, or not any more, a member
+        if level is not None:  # otherwise this peer is not a member, or no longer
             level.agent.received(sender, message)
 
     def _due(self, timer: AgentDue) -> None:

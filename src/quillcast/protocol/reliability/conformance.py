@@ -5,7 +5,7 @@ for the first broken rule:
 
 - while nobody lacks anything, agents are silent;
 - each member gets what any member holds, and nothing of that is requested of those above;
-- what nobody holds is requested of them, and not sought for ever, whatever is lost;
+- what nobody holds is requested of them, and the search for it ends, whatever is lost;
 - the same agents do the same again.
 """
 
@@ -119,7 +119,7 @@ class _Member:
             self.domain.request_above(self, left)
 
     def look(self) -> None:
-        """Look after what is lacking, every now and then."""
+        """Look for what is missing, from time to time."""
         self.found(_STREAM)
         if not self.lacks(_STREAM):
             self.agent.filled(_STREAM)
@@ -181,7 +181,7 @@ class _Domain:
         return held
 
     def request_above(self, asker: _Member, ranges: list[Range]) -> None:
-        """Those above have everything."""
+        """The peers above have everything."""
         if not self.loses:
             self.after(_ABOVE_S, lambda: asker.held.update(ranges))
 

@@ -1,17 +1,17 @@
 """A recovery domain: the members of a scope that repair its topics among themselves (QuickSilver, *Recovery Domains*).
 
-A domain runs one recovery protocol for all its topics that go by it, and each member has an agent in it. The agent
+A domain runs one recovery protocol for all topics that use it, and each member has an agent in it. The agent
 sees two interfaces. Through the bottom one (`Bottom`) it learns what its member holds and lacks of a stream, and says
-when it has found more. To the level above it answers `find` with `Findings`: what somebody in the domain holds, and
+when it has found more. To the level above it answers `find` with `Findings`: what members of the domain hold, and
 what nobody does. So agents of any protocol can stand in the same place. A stream is that of a topic in a session, for a
 term belongs to one session.
 
-A domain may be a member of another one (`agents`). Its head has an agent there, of the same class, to which the domain
-is what a peer is to an inner one: it holds what its head holds, and lacks what nobody in it holds.
+A domain may be a member of another one (`agents`). Its head has an agent there, of the same class. To this agent the
+domain is what a peer is to an inner agent: it holds what its head holds, and lacks what nobody in it holds.
 
-The rest is the same for all protocols. `Recovery` requests from the holders what its member lacks, and from those above
-what the domain lacks. What members have reaches the level above along the topic's tree, with every protocol: the
-leases are there, which say for whom to wait and for how long.
+The rest is the same for all protocols. `Recovery` requests from the holders what its member lacks, and from peers above
+what the domain lacks. With every protocol, reports on what members have go up the topic's tree, because its leases say
+which members to wait for, and for how long.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,7 +56,7 @@ class Holder(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What an agent knows of where the missing ranges of a stream are. Those that it names nowhere are being sought."""
+    """Where an agent knows missing ranges of a stream to be. It still looks for those that it does not name."""
 
     holders: Sequence[Holder]
     """Who in the domain holds some of them, those to ask first in front."""
@@ -70,7 +70,7 @@ class Findings(NamedTuple):
 
 
 class Bottom(Protocol):
-    """The bottom interface of an agent: the state of its member, a peer or a domain within."""
+    """The bottom interface of an agent: the state of its member, which is a peer or an inner domain."""
 
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:
         """What the member can send of these ranges."""
@@ -81,12 +81,12 @@ class Bottom(Protocol):
         ...
 
     def found(self, stream: StreamId) -> None:
-        """There are other findings: request what is lacking of whom they name."""
+        """The findings changed: request missing events from the holders they name."""
         ...
 
 
 class AgentHost(Protocol):
-    """What an agent may ask of its host (`core.host.Host`)."""
+    """What an agent may use of its host (`core.host.Host`)."""
 
     me: NodeId
     contact: Contact
@@ -110,7 +110,7 @@ class Post(NamedTuple):
 
 
 class AgentDue(Timer, frozen=True):
-    """An agent set this to come back to something."""
+    """An agent's timer."""
 
     scope: bytes
     protocol: str
@@ -139,29 +139,29 @@ class RecoveryProtocol(Correspondent, Protocol):
     def follow(self, others: tuple[Contact, ...]) -> None:
         """These members come after this one in the order in which all members stand in a circle, the next one first.
 
-        It is not told of all members of a large domain.
+        In a large domain it does not learn about all members.
         """
         ...
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """Where the ranges of a stream are that the member lacks. Asked again every `gap_s` while it lacks any.
 
-        What is being sought has to be found, or be known to be lacking, in a bounded time, whatever is lost.
-        `at_border`: the peer upstream is outside. Other members do better to seek twice: it brings what all lack.
+        Within a bounded time, whatever messages are lost, each range must be found, or be known to be missing.
+        `at_border`: the peer upstream is outside. Other members should search twice, because it fetches what all lack.
         """
         ...
 
     def filled(self, stream: StreamId) -> None:
-        """The member lacks nothing of it any more."""
+        """The member no longer lacks any of it."""
         ...
 
     def end(self) -> None:
-        """The member is in this domain no more: nothing else will be asked or said."""
+        """The member is no longer in this domain. There will be no further calls."""
         ...
 
 
 class Silent:
-    """An agent that has nothing to say to others."""
+    """An agent that sends nothing to others."""
 
     def follow(self, others: tuple[Contact, ...]) -> None: ...
 
@@ -177,28 +177,28 @@ class Silent:
 
 
 class KnownHolders:
-    """What members of a domain said that they hold of what this one lacks.
+    """What members of a domain claim to hold of what this one lacks.
 
-    That may be out of date, or a lie: it only says whom to ask first.
+    That may be outdated, or a lie: it only decides which members to ask first.
     """
 
     def __init__(self) -> None:
         self.streams: dict[StreamId, dict[Contact, RangeSet]] = {}
 
     def note(self, stream: StreamId, contact: Contact, ranges: Iterable[Range]) -> None:
-        """A member holds these, besides what it said before."""
+        """A member holds these, in addition to what it said before."""
         holders, ranges = self.streams.setdefault(stream, {}), [*ranges]
         known = RangeSet(each for held in holders.values() for each in held)
         if ranges and (contact in holders or len(holders) < HOLDERS_MAX or difference(ranges, known)):
             holders.setdefault(contact, RangeSet()).update(ranges)
 
     def holders(self, stream: StreamId, lacks: list[Range]) -> list[Holder]:
-        """Who holds some of these."""
+        """The members that hold some of these."""
         told = self.streams.get(stream, {}).items()
         return [Holder(contact, some) for contact, ranges in told if (some := intersection(lacks, ranges))]
 
     def forget(self, stream: StreamId) -> None:
-        """Nothing of it is lacking."""
+        """None of it is missing."""
         self.streams.pop(stream, None)
 
 

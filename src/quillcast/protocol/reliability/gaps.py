@@ -1,7 +1,7 @@
 """The missing ranges of one term of one topic, and for each range who was asked and who refused it.
 
 State is kept per range and repairer. A refusal is the answer of one repairer for some ranges at one time. It counts
-until the repairer answers otherwise, and is void when the neighbours change. `released` is stronger: the repairer had
+until the repairer gives another answer, or the neighbours change. `released` is stronger: the repairer had
 the range and discarded it, or gave it up, and will not have it again.
 """
 
@@ -16,7 +16,7 @@ WAIT_S_MAX = 4.0  # longest wait before the same ranges are requested again; a g
 
 
 class Repairer:
-    """A peer that may have missing ranges: what it was asked for in this round, and its latest answers."""
+    """A peer that may have missing ranges: what was requested from it in this round, and its latest answers."""
 
     __slots__ = ("answered", "asked", "offered_before", "offers", "refused", "released", "unanswered_since")
 
@@ -27,7 +27,7 @@ class Repairer:
         self.unanswered_since: float | None = None
 
     def in_transit(self, ranges: Iterable[Range]) -> list[Range]:
-        """The ranges of these that it was asked for and has not refused."""
+        """Those of these ranges that were requested from it and that it has not refused."""
         return difference(intersection(ranges, self.asked), self.answered)
 
     def start_over(self, ranges: Iterable[Range]) -> None:
@@ -44,7 +44,7 @@ class Repairer:
 
 
 class Lasting:
-    """Ranges about which something has been so at every check, and since when."""
+    """Ranges for which a condition has held at every check, and since when."""
 
     __slots__ = ("_since",)
 
@@ -52,7 +52,7 @@ class Lasting:
         self._since: list[tuple[float, RangeSet]] = []
 
     def note(self, ranges: list[Range], now: float) -> None:
-        """It is so for these now, and for no others."""
+        """The condition holds for these now, and for no others."""
         known, still = RangeSet(), list[tuple[float, RangeSet]]()
         for since, before in self._since:
             if kept := intersection(ranges, before):
@@ -63,11 +63,11 @@ class Lasting:
         self._since = still
 
     def start_over(self) -> None:
-        """It was not so until now."""
+        """The condition did not hold until now."""
         self._since = []
 
     def lasted(self, for_s: float, now: float) -> RangeSet:
-        """For which it has been so for so many seconds."""
+        """The ranges for which it has held for so many seconds."""
         return RangeSet(each for since, ranges in self._since if now - since >= for_s for each in ranges)
 
 
@@ -87,18 +87,18 @@ class Gap:
     def __init__(self, now: float, wait_s: float) -> None:
         self.confirmed: list[Range] = []  # missing at two checks in a row, and so not just in transit
         self.repairers: dict[bytes, Repairer] = {}
-        self.pressed = 0, b"", -inf  # the last that was asked for without credit: which event, of whom, and when
+        self.pressed = 0, b"", -inf  # the last request without credit: which event, to which peer, and when
         self._under = NO_TERM  # the term of the root that the repairers followed at the last check
-        self._stale, self._voided_at = False, -inf  # do answers count no more, as others are asked; and since when
+        self._stale, self._voided_at = False, -inf  # do answers no longer count, as others are asked; and since when
         self._moved_at = self._shrunk_at = now
         self._wait_s = self._first_wait_s = wait_s
         self._looked_at, self._missing = RangeSet(), 0
         self._hopeless = Lasting()  # what nobody has
-        self._new = Lasting()  # what has come to nobody below
-        self._named: dict[bytes, RangeSet] = {}  # what agents said that members hold
+        self._new = Lasting()  # what has reached no peer below
+        self._named: dict[bytes, RangeSet] = {}  # what members hold, as agents said
 
     def press(self, event: int, repairer: bytes, now: float) -> None:
-        """A peer is asked for an event without credit."""
+        """Record that a peer is asked for an event without credit."""
         self.pressed = event, repairer, now
 
     def look(self, ranges: list[Range], now: float) -> None:
@@ -119,23 +119,23 @@ class Gap:
         self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
 
     def start_anew(self, now: float) -> None:
-        """This process was paused until now, and answers may wait to be read: nothing counts as missing for long."""
+        """This process was paused until now, and answers may be unread: nothing counts as missing for long."""
         self._hopeless.start_over()
         self._moved_at = self._shrunk_at = now
         for repairer in self.repairers.values():
             repairer.unanswered_since = None if repairer.unanswered_since is None else now
 
     def excuse_silence(self, now: float, for_s: float) -> None:
-        """This peer has no room for answers now: nobody's silence counts, unless nothing came for `for_s` seconds."""
+        """This peer has no room for answers now: missing ones do not count, unless nothing came for `for_s` seconds."""
         if now - self._shrunk_at < for_s:
             for repairer in self.repairers.values():
                 repairer.unanswered_since = None if repairer.unanswered_since is None else now
 
     def ask_among(self, names: Iterable[bytes], now: float, under: Term = NO_TERM) -> None:
-        """Set the repairers to ask. If one of them is new, nothing is hopeless, and no refusal and no silence counts.
+        """Set the repairers to ask. If one of them is new, refusals and missing answers no longer count.
 
-        The same holds if they follow another root: they ask other peers by now. `under` is its term. Where many come
-        one by one, all are asked anew now and then only; until then nothing is given up.
+        The same holds if they follow another root, as they may have more by now. `under` is its term. If many are new
+        one after another, all are asked again only from time to time. Until then nothing is given up.
         """
         names = dict.fromkeys(names)
         if under != self._under or any(name not in self.repairers for name in names):
@@ -151,7 +151,7 @@ class Gap:
             repairer.offered_before, repairer.offers = repairer.offers, NO_RANGES
 
     def to_ask(self, name: bytes, ranges: Iterable[Range], now: float) -> list[Range]:
-        """The ranges to request from a repairer now, because nobody is about to send them. They count as requested."""
+        """The ranges to request from a repairer now, as no other is about to send them. They count as requested."""
         repairer = self.repairers[name]
         wanted = difference(difference(ranges, repairer.asked), repairer.released)
         for other in self.repairers.values():
@@ -165,7 +165,7 @@ class Gap:
     def offered(self, name: bytes, ranges: list[Range]) -> None:
         """A repairer reports that it keeps these ranges, whatever it said before.
 
-        What it has got since it refused it is requested at once, and not only in the next round.
+        What it got after refusing it is requested at once, and not only in the next round.
         """
         repairer = self.repairers.get(name)
         if repairer is not None:
@@ -178,7 +178,7 @@ class Gap:
                 repairer.released.discard(first, last)
 
     def named(self, name: bytes, ranges: Iterable[Range]) -> None:
-        """An agent says that a member holds these ranges: what the member refused before that, it has got since."""
+        """An agent says that a member holds these ranges, so the member got what it refused before."""
         known, repairer = self._named.setdefault(name, RangeSet()), self.repairers.get(name)
         if repairer is not None:
             repairer.start_over(difference(ranges, known))
@@ -194,7 +194,7 @@ class Gap:
             repairer.unanswered_since = None
 
     def released_by(self, name: bytes) -> RangeSet:
-        """What a repairer gave up, or had and discarded."""
+        """The ranges that a repairer gave up, or had and discarded."""
         repairer = self.repairers.get(name)
         return repairer.released if repairer is not None else NO_RANGES
 
@@ -204,12 +204,12 @@ class Gap:
         return since is not None and now - since > silent_s
 
     def refused_by(self, name: bytes, ranges: Iterable[Range]) -> list[Range]:
-        """Of these ranges, those that a repairer refused."""
+        """Those of these ranges that a repairer refused."""
         repairer = self.repairers[name]
         return RangeSet([*intersection(ranges, repairer.refused), *intersection(ranges, repairer.released)]).ranges()
 
     def may_send(self, name: bytes, ranges: Iterable[Range], now: float, silent_s: float) -> list[Range]:
-        """Of these ranges, those that may come from a peer that is said to hold them: it answers, and refused none."""
+        """Those of these ranges that a claimed holder may send: it answers, and did not refuse them."""
         if name not in self.repairers:
             return [*ranges]
         if self.is_silent(name, now, silent_s):
@@ -224,7 +224,7 @@ class Gap:
         A repairer that did not answer for `silent_s` seconds has only what it reports to keep. For what is `settled`,
         refusals for `silent_s` seconds are enough.
 
-        A repair that is on its way now comes too late. But its sender reports that it keeps the ranges as soon as it
+        A repair in transit now comes too late. But its sender reports that it keeps the ranges as soon as it
         has them (`offered`), so that it has had them for no longer than that report takes.
         """
         left = [] if self._stale else list(ranges)
@@ -238,7 +238,7 @@ class Gap:
         return RangeSet([*self._hopeless.lasted(for_s, now), *settled_now]).ranges()
 
     def new_for(self, ranges: list[Range], for_s: float, now: float) -> RangeSet:
-        """These have come to nobody below. Which of them were so at all checks in the last `for_s` seconds?"""
+        """These have reached no peer below. Returns those for which that held in the last `for_s` seconds."""
         self._new.note(ranges, now)
         return self._new.lasted(for_s, now)
 

@@ -1,7 +1,7 @@
-"""What recovery needs of a topic at a peer: whom it can ask, what they hold, and whom to tell what it gave up.
+"""What recovery needs of a topic at a peer: which peers it can ask, what they hold, and whom to tell what it gave up.
 
-The control plane that forms the topic's tree implements these interfaces (`protocol.topics.groups`). Another one, or a
-test, implements them in its own way.
+The control plane that builds the topic's tree implements these interfaces (`protocol.topics.groups`). Another one, or a
+test, has its own implementation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class GroupMember(NamedTuple):
 
 
 class Peers(NamedTuple):
-    """Whom a peer can ask for events."""
+    """The peers that a peer can ask for events."""
 
     inside: list[Contact]
     """Members of its recovery domain: of its scope, or all peers if it is in none."""
@@ -36,21 +36,21 @@ class Peers(NamedTuple):
 
 
 class Upper(Protocol):
-    """The upper interface of a recovery domain: who decides what nobody in it has, and what is known of that."""
+    """The upper interface of a recovery domain: who decides about events that no member has, and their state."""
 
     def upstream(self, term: Term) -> Contact | None:
-        """The member that passes a live term on to this peer. What it released is not coming any more.
+        """The member that passes a live term on to this peer. What it released will not arrive.
 
-        For the term of a source, the member in its direction. It keeps copies only, so that the source is asked, too.
+        For the term of a source, the member in its direction. That one keeps only copies, so the source is asked, too.
         """
         ...
 
     def decides(self, term: Term) -> bool:
-        """Does this peer itself give up what no member has of a live term, as nobody is upstream of it?"""
+        """Does this peer give up what no member has of a live term, because no peer is upstream of it?"""
         ...
 
     def has_ended(self, term: Term) -> bool:
-        """Does this peer, which decides, know where a source's term ended? Until then, the source may come back."""
+        """Does this peer, which decides, know where a source's term ended? Until then, the source may return."""
         ...
 
     @property
@@ -59,16 +59,16 @@ class Upper(Protocol):
         ...
 
     def may_be_late(self, within_s: float) -> bool:
-        """May events be late because publishers are held back, or were until a while ago?"""
+        """May events be late because publishers are held back, or were until recently?"""
         ...
 
 
 class EventAccess(Protocol):
-    """Who may be given a topic's events."""
+    """Which peers may receive a topic's events."""
 
     @property
     def warrant(self) -> Warrant | None:
-        """What this peer shows to be given events, if the topic limits who may have them."""
+        """The warrant that this peer shows to get events, if the topic restricts who may have them."""
         ...
 
     def may_have(self, node: bytes, warrant: Warrant | None) -> bool:
@@ -80,16 +80,16 @@ class ReportedReach(Protocol):
     """How far live terms came, as reports say."""
 
     def reached(self, term: Term) -> int:
-        """As far as is known, nobody here or below has later events of a term."""
+        """How far a term has come here and below, as far as this peer knows."""
         ...
 
     def reached_upstream(self, term: Term) -> int:
-        """How far it came to the peer upstream, which will have what follows; without bound, if it may not."""
+        """How far it came at the peer upstream, which will get what follows; no bound, if it may not get it."""
         ...
 
 
 class PeerGroup(Upper, EventAccess, ReportedReach, Protocol):
-    """The peers that share a topic's events with this one, and who is above them."""
+    """The peers that share a topic's events with this one, and the peers above them."""
 
     flow: Flow
     """What this peer has and holds, per stream. What it lacks are the gaps below `known_end`."""
@@ -107,15 +107,15 @@ class PeerGroup(Upper, EventAccess, ReportedReach, Protocol):
         ...
 
     def repaired(self, node: bytes, bundle: Bundle) -> None:
-        """A repair goes to a peer: it counts by the rates of the channel there, if one leads there."""
+        """A repair goes to a peer: it counts for the rates of the channel there, if there is one."""
         ...
 
     def members(self) -> Iterator[GroupMember]:
-        """The neighbours: those inside first, then upstream first."""
+        """The neighbours: inner ones first, and among these the upstream one first."""
         ...
 
     def peers(self, term: Term) -> Peers:
-        """Whom to ask for events of a term, the nearest by the tree first."""
+        """The peers to ask for events of a term, the nearest in the tree first."""
         ...
 
 
@@ -134,15 +134,15 @@ class Groups(Protocol):
         ...
 
     def dated(self, group: PeerGroup, term: Term, milestones: ToldMilestones, by: bytes | None) -> None:
-        """A peer says how long events of a source's term have been there; None: who knows best, of the first ones."""
+        """A peer says how long events of a source's term have existed; None: the best informed one, of the first."""
         ...
 
     def gave_up(self, group: PeerGroup) -> None:
-        """Nobody has some events, so this peer continues without them."""
+        """No peer has some events, so this one continues without them."""
         ...
 
     def asked_for(self, group: PeerGroup, term: Term, ranges: list[Range], asker: bytes) -> bool:
-        """Another peer misses these ranges, as this one does. True: look for them on its behalf."""
+        """Another peer misses these ranges, and so does this one. True: look for them on its behalf."""
         ...
 
     def ask_root(self, group: PeerGroup, message: Message) -> None:
@@ -164,5 +164,5 @@ class Buffers(Protocol):
         ...
 
     def room_for_repairs(self, to: Contact, topic: bytes) -> int:
-        """Bytes of a topic's repairs that a peer takes now. Other topics use the same link."""
+        """Bytes of a topic's repairs that a peer accepts now. Other topics use the same link."""
         ...

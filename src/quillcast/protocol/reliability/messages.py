@@ -14,7 +14,7 @@ from quillcast.protocol.security.access import Warrant
 
 PROTOCOL_NAME_MAX = 32  # characters of a recovery protocol's name
 RELAYS_MAX = 64  # members that pass one message on: for a thousand members; a guess
-WORD_BYTES_MAX = 32 << 10  # of what an agent of another package says at once; a guess: thousands of ranges
+WORD_BYTES_MAX = 32 << 10  # of one word of such an agent; a guess: thousands of ranges
 Wanted = Annotated[list[Range], Meta(max_length=RANGES_MAX)]
 """The indexes that a peer misses, the first ones if these are many."""
 Relays = Annotated[int, Meta(ge=0, le=RELAYS_MAX)]
@@ -75,7 +75,7 @@ class FetchFromSource(Message, frozen=True, tag=73):
 
 
 class Lacking(Message, frozen=True):
-    """What members of a recovery domain lack of a stream, and who of them holds some of it."""
+    """What members of a recovery domain lack of a stream, and which of them hold some of it."""
 
     topic: WireId
     term: AnyTerm
@@ -84,9 +84,9 @@ class Lacking(Message, frozen=True):
 
 
 class RingToken(Message, frozen=True, tag=74):
-    """Enter what you lack, and what you hold of what others lack, and pass it on; it comes twice.
+    """Enter what you lack, and what you hold of what others lack, and pass it on; it comes round twice.
 
-    The pair of `starter` and `serial` tells it from others.
+    `starter` and `serial` together identify it.
     """
 
     scope: WireId
@@ -96,9 +96,9 @@ class RingToken(Message, frozen=True, tag=74):
 
 
 class Sought(Message, frozen=True, tag=75):
-    """`by` asks all members of a recovery domain for these indexes: who holds some offers them (`Offered`).
+    """`by` asks all members of a recovery domain for these indexes: holders offer them (`Offered`).
 
-    With `relays` left, pass it on to those that come next in the circle of members.
+    With `relays` left, pass it on to the next members of the circle.
     """
 
     scope: WireId
@@ -112,7 +112,7 @@ class Sought(Message, frozen=True, tag=75):
 class Offered(Message, frozen=True, tag=76):
     """`by` tells all members of a recovery domain that it holds these indexes: nobody else needs to offer them.
 
-    With `relays` left, pass it on likewise.
+    With `relays` left, pass it on in the same way.
     """
 
     scope: WireId
@@ -124,7 +124,7 @@ class Offered(Message, frozen=True, tag=76):
 
 
 class AgentWord(Message, frozen=True, tag=77):
-    """The agent of another package's protocol says this to another agent of its domain, which knows what it means."""
+    """An agent of another package's protocol sends this to another agent of its domain."""
 
     scope: WireId
     protocol: Annotated[str, Meta(max_length=PROTOCOL_NAME_MAX)]

@@ -1,13 +1,13 @@
 """Repair by ranges: a peer that misses a range asks any member of its group that has it (docs/delivery.md).
 
-Link reports tell what neighbours have. Missing events of the current term are requested from the parent, then from
+Link reports say what neighbours have. Missing events of the current term are requested from the parent, then from
 children, siblings and the grandparent, and then from the root, whose answer decides. A range is given up when the
-parent reports that it will not have it again, which it knows from its own parent and so on up to the root, and when
-nobody else has it either.
+parent reports that it will not get it again, which it knows from its own parent and so on up to the root, and when
+no other peer has it either.
 
-Past terms have no root. A peer requests what its neighbours report to keep, both up and down the tree, so that the last
-copy is found wherever it is and passed on to all. What a subscriber here is owed and nobody keeps is given up after the
-time of a lease.
+Past terms have no root. A peer requests what its neighbours report to keep, both up and down the tree, so the last
+copy is found wherever it is and passed on to all. What a subscriber here is owed but no peer keeps is given up after
+the time of a lease.
 
 A refusal names the runs of events that were at the positions, if they are known (`forwarding.ledger`), so that a loss
 is reported exactly.
@@ -37,7 +37,7 @@ ROOT = b"root"
 """Stands for the root among the repairers. The overlay finds it."""
 SOURCE = b"source"
 """Stands for the source that numbers a term's events. The group's members pass questions on to it."""
-SEARCH_CHECKS = 2  # checks for gaps that a search takes: what is sought in no domain waits as long
+SEARCH_CHECKS = 2  # checks for gaps that a search takes: without a search, a request waits as long
 
 
 class Look(Timer, frozen=True):
@@ -64,12 +64,12 @@ class Recovery:
         dispatch.on_timer(Look, self._look)
 
     def expect_losses(self) -> None:
-        """A bundle came as a datagram, and some of these are always lost: for a while, ask for them sooner."""
+        """A bundle came as a datagram, and some of these are always lost: for a while, request them sooner."""
         self.losses_until = self.host.now() + self.times.lease_s
 
     @property
     def gap_s(self) -> float:
-        """How long something is missing before it is asked for."""
+        """How long events are missing before they are requested."""
         return self.times.datagram_gap_s if self.host.now() < self.losses_until else self.times.gap_s
 
     def housekeep(self, now: float, *, paused: bool) -> None:
@@ -133,7 +133,7 @@ class Recovery:
         return intersection(among, RangeSet((bundle.envelope.first, bundle.last) for bundle in kept))
 
     def lacks(self, stream: StreamId) -> list[Range]:
-        """What this peer misses, or others want of it and it has not."""
+        """What this peer misses, or others want of it and it does not have."""
         group = self.groups.find(stream.topic)
         if group is None:
             return []
@@ -142,7 +142,7 @@ class Recovery:
         return self._missing(group, stream.term)
 
     def found(self, stream: StreamId) -> None:
-        """The agent's findings are others: request what is missing of whom they name."""
+        """The agent's findings changed: request missing events from the holders they name."""
         group, gap = self.groups.find(stream.topic), self.gaps.get(stream)
         if group is not None and gap is not None:
             self._fill(group, stream.term, gap)
@@ -160,7 +160,7 @@ class Recovery:
     def _missing(self, group: PeerGroup, term: Term) -> list[Range]:
         stream = group.flow.live(term)
         if stream is None or not group.flow.is_reliable(term) or group.flow.disowns(term):
-            return []  # nobody keeps what a best-effort session had, and a root that learns of a list ends its term
+            return []  # a best-effort session keeps nothing, and a root that learns of a list ends its term
         return stream.missing(group.known_end(term))
 
     # ---- live terms
@@ -204,7 +204,7 @@ class Recovery:
     def _news(
         self, group: PeerGroup, term: Term, gap: Gap, missing: list[Range], upstream: Contact | None
     ) -> News:  # fmt: skip
-        """What of the missing events can have come to nobody yet, and was not given up by who decides."""
+        """The missing events that can have reached no member yet, and that the deciding peer has not given up."""
         if upstream is None or not self.agents.seeks(group.flow.topic):
             return NO_NEWS
         gone = gap.released_by(SOURCE if term.of_source else upstream.node_id)
@@ -216,7 +216,7 @@ class Recovery:
         self, group: PeerGroup, term: Term, gap: Gap, lacks: list[Range], peers: Peers, upstream: Contact | None,
         news: News = NO_NEWS,
     ) -> list[Findings]:  # fmt: skip
-        """What agents know of where ranges are, from this peer's own domain outwards."""
+        """Where ranges are, as agents know, from this peer's own domain outwards."""
         stream, near = StreamId(group.flow.topic, term), (peers.inside, *peers.around)
         found: list[Findings] = []
         for each in self.agents.find(stream, lacks, near, upstream, lambda each: self._beyond(gap, each), news):
@@ -226,14 +226,14 @@ class Recovery:
         return found
 
     def _beyond(self, gap: Gap, findings: Findings) -> list[Range]:
-        """What nobody in a domain is about to send: no holder, and no neighbour that has not refused it yet."""
+        """What no member of a domain is about to send: no holder, and no neighbour that has not refused it yet."""
         now, silent_s, lacks = self.host.now(), self.times.give_up_s, [*findings.lacks]
         for contact in findings.neighbours:
             lacks = difference(lacks, RangeSet(gap.may_send(contact.node_id, lacks, now, silent_s)))
         return [*lacks, *self._unsent(gap, findings)]
 
     def _unsent(self, gap: Gap, findings: Findings) -> list[Range]:
-        """What members are said to hold, and do not send."""
+        """What members are said to hold, but do not send."""
         now, silent_s, may_come = self.host.now(), self.times.give_up_s, RangeSet()
         for contact, ranges in findings.holders:
             may_come.update(gap.may_send(contact.node_id, ranges, now, silent_s))
@@ -242,15 +242,15 @@ class Recovery:
     def _levels(
         self, gap: Gap, found: Iterable[Findings], peers: Peers, only_above: RangeSet = NO_RANGES
     ) -> list[Findings]:  # fmt: skip
-        """Whom to ask for what, level by level: a domain lacks also what its holders do not send.
+        """Which peers to ask for which ranges, level by level: a domain also lacks what its holders do not send.
 
-        Those above are the last level. They are asked for what the outermost domain lacks, or cannot have.
+        The peers above are the last level. They are asked for what the outermost domain lacks, or cannot have.
         """
         levels = [each._replace(lacks=RangeSet([*each.lacks, *self._unsent(gap, each)]).ranges()) for each in found]
         return [*levels, Findings((), peers.above, RangeSet([*levels[-1].lacks, *only_above]).ranges())]
 
     def _silent(self, gap: Gap, repairers: Iterable[Contact]) -> dict[Contact, None]:
-        """Those that do not answer: they are asked after all others."""
+        """The peers that do not answer: they are asked after all others."""
         now, silent_s = self.host.now(), self.times.give_up_s
         return {contact: None for contact in repairers if gap.is_silent(contact.node_id, now, silent_s)}
 
@@ -300,7 +300,7 @@ class Recovery:
                 self.groups.learned(group, term, end, stable, there_ms)
 
     def _reported_ranges(self, group: PeerGroup, term: Term) -> dict[Contact, list[Range]]:
-        """What each member reports to hold of an ended term and this peer misses."""
+        """What each member reports to hold of an ended term, and this peer misses."""
         seen = group.flow.past[term].seen
         return {
             member.contact: difference(ranges, seen)
@@ -319,7 +319,7 @@ class Recovery:
     def _fill_past(self, group: PeerGroup, term: Term, gap: Gap) -> None:
         """Request from each member what it reports to hold, and from all of them what is owed here.
 
-        Those outside of a domain are asked for what they report after all inside were.
+        Peers outside of a domain are asked for what they report after all peers inside.
         """
         now = self.host.now()
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
@@ -362,15 +362,15 @@ class Recovery:
             self._ask(contact, group, term, gap.to_ask(contact.node_id, wishes, now))
 
     def _settled(self, group: PeerGroup, term: Term) -> list[Range]:
-        """Where known events of an ended term were declared stable: all who had them may have discarded them.
+        """Known events of an ended term that were declared stable: all peers that had them may have discarded them.
 
-        Where the events are unknown, a peer further away may still tell which they were.
+        If the events are unknown, a peer further away may still say which they were.
         """
         stable = group.flow.past[term].stable
         return [(run.at, run.at + run.events) for run in runs_at(group.flow, term, [(0, stable)])] if stable else []
 
     def _may_be_readmitted(self, group: PeerGroup, term: Term, gone: list[Range]) -> RangeSet:
-        """The positions, of those that nobody has, whose events may be admitted again.
+        """Those of these positions, which no peer has, whose events may be admitted again.
 
         If the events at a position are unknown, they may be among the missing events of the current term, or their
         publishers may be held back.
@@ -386,7 +386,7 @@ class Recovery:
     # ---- full buffers
 
     def _press(self, group: PeerGroup, term: Term, gap: Gap, repairers: Iterable[Contact]) -> None:
-        """While buffers are over budget, repairers lack credit: have who was asked send the first event without it."""
+        """While buffers are over budget, repairers lack credit: have one send the first event without credit."""
         front = group.flow.front(term)
         if front is None or not (self.buffers.is_pressed and self.buffers.takes_repairs):
             return
@@ -435,7 +435,7 @@ class Recovery:
             self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due)
 
     def _may_have(self, asker: Contact, message: Fetch | FetchFromRoot | FetchFromSource) -> bool:
-        """Does the topic let the asker have events? Else it gets none, for good, and is not told what they were."""
+        """Does the topic let the asker have events? If not, it gets none, and does not learn which they were."""
         group = self.groups.find(message.topic)
         if group is None or group.may_have(asker.node_id, message.warrant):
             return True
@@ -467,13 +467,13 @@ class Recovery:
             self.host.send(onwards, message)
 
     def _tell_age(self, group: PeerGroup, message: FetchFromSource, *, final: bool) -> None:
-        """Say for how long events have been there, and nothing of who has them."""
+        """Say for how long events have existed, but not who has them."""
         asked = RangeSet(message.ranges)
         milestones = group.milestones(message.term, (asked.start, asked.end))
         self.host.send(message.asker, Unavailable(message.topic, message.term, [], (), (), final, milestones))
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
-        """A repairer does not have what it was asked for: ask the next one at once."""
+        """A repairer does not have what was requested: ask the next one at once."""
         group, gap = self.groups.find(message.topic), self.gaps.get((message.topic, message.term))
         if group is None:
             return
@@ -495,7 +495,7 @@ class Recovery:
             gap.refused(SOURCE, message.ranges, message.released)
         if group.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)
-        if asked:  # else that is no news, and who is asked once more answers the same at once
+        if asked:  # otherwise that is no news, and another question gets the same answer at once
             self._fill(group, message.term, gap)
 
     def _answer(
@@ -524,7 +524,7 @@ class Recovery:
                 self.askers.setdefault((topic, term), {}).setdefault(to, RangeSet()).update(missing)
 
     def _kept_beyond(self, group: PeerGroup, term: Term, released: list[Range], asker: Contact) -> list[Range]:
-        """What this peer discarded of an ended term, and another member holds: it gets it again, to pass it on."""
+        """What this peer discarded of an ended term and another member holds: it gets it again, to pass it on."""
         if not released or term not in group.flow.past or group.flow.waits_for(term):
             return []
         reports = (member.held for member in group.members() if member.contact != asker)
@@ -532,7 +532,7 @@ class Recovery:
         return intersection(released, kept)
 
     def restored(self, bundle: Bundle, sender: bytes) -> None:
-        """A repair of an ended term came: pass it on to those who asked for it here, unless they say that they keep it.
+        """A repair of an ended term came: pass it on to peers that asked for it here, unless they report keeping it.
 
         If each waited until it asks again, that would take longer than a lease over a few hops.
         """
@@ -551,7 +551,7 @@ class Recovery:
             wanted.discard(first, last)
 
     def _pass_on_runs(self, group: PeerGroup, term: Term, runs: list[Run], teller: Contact) -> None:
-        """A neighbour said which events were at lost positions: tell those who asked for them here."""
+        """A neighbour said which events were at lost positions: tell the peers that asked for them here."""
         topic = group.flow.topic
         for contact, wanted in self.askers.get((topic, term), {}).items():
             told = within(runs, wanted) if contact != teller and group.may_have(contact.node_id, None) else []
@@ -584,7 +584,7 @@ class Recovery:
             self._carry(to, group, bundle)
 
     def room(self, contact: Contact) -> None:
-        """There is credit for a peer again: what it requested goes before new events."""
+        """There is credit for a peer again: send what it requested before new events."""
         self.sent_without_credit.pop(contact.node_id, None)
         for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
             self._answer(contact, topic, term, ranges)  # some of it may have been discarded by now
@@ -599,6 +599,6 @@ class Recovery:
 
 
 def _inside(*found: Findings) -> list[Contact]:
-    """The members to ask, in that order: those of each domain that hold something first."""
+    """The members to ask, in order: in each domain, those that hold something first."""
     named = (contact for each in found for contact in (*(holder.contact for holder in each.holders), *each.neighbours))
     return [*dict.fromkeys(named)]

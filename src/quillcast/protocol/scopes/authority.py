@@ -1,4 +1,4 @@
-"""Whom the parties of a scope believe: a message counts only from the peer that it speaks for."""
+"""Which messages the parties of a scope believe: a message counts only from the peer that it speaks for."""
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.clients import is_client_of
@@ -22,7 +22,7 @@ from quillcast.protocol.scopes.messages import (
 
 
 def speaks_for(sender: Contact, message: ControlMessage) -> bool:
-    """Is a message from the party that it speaks of: that peer, or the one that runs that scope's manager?
+    """Does a message come from the party that it names: that peer, or the one that runs that scope's manager?
 
     The link that it came over has shown who the sender is.
     """
@@ -38,7 +38,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 
 
 def manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
-    """Is it for a manager to heed this? Who it speaks of has been shown already; owners and receivers have not."""
+    """Must a manager obey this? The party that it names is proven already; owners and receivers are not."""
     match message:
         case Registration() | ChannelRequest() | Measured() | HangsBelow() | Succession():
             return True

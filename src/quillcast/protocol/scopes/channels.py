@@ -4,7 +4,7 @@ A channel is an address, an external multicast mechanism, or subchannels with fi
 specification is a tree of filters with addresses at its leaves. The sending side gets it from the manager of the
 receiving scope, and asks the managers of scopes within that scope for the details.
 
-A distributed sender cannot send itself (figure 14). It delegates the channel to a member, replicates it over several
+A distributed sender cannot send by itself (figure 14). It delegates the channel to a member, replicates it over several
 members with modulo-n filters, or delegates the subchannels one by one.
 """
 
@@ -19,11 +19,11 @@ from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
 from quillcast.protocol.scopes.records import NO_RECORD, VERSIONS, Record, forwarded, matches, misroutes
 
-INVITATION_BYTES = 8  # nobody guesses it over the network
+INVITATION_BYTES = 8  # too long to be guessed over the network
 
 
 class Party(msgspec.Struct, frozen=True, array_like=True):
-    """Who takes part in the control interface: a peer, or a scope, which is reached through its manager's peer."""
+    """A participant in the control interface: a peer, or a scope, which is reached through its manager's peer."""
 
     id: WireId
     contact: Contact
@@ -79,7 +79,7 @@ class Rate(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Subchannel(msgspec.Struct, frozen=True, array_like=True):
-    """One of several ways into a scope: the member that it enters through, and which bundles take it."""
+    """One of several entrances of a scope: the member that it enters through, and which bundles take it."""
 
     label: Label
     spec: "Spec"
@@ -89,7 +89,7 @@ class Subchannel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The ways into a scope. Their filters decide together, per bundle, which of them it takes."""
+    """The entrances of a scope. Their filters together decide, per bundle, which of them it takes."""
 
     parts: tuple[Subchannel, ...] = ()
 
@@ -106,7 +106,7 @@ Answers: TypeAlias = Callable[[Party, bytes], Spec | None]
 
 
 def to_party(party: Party, invitation: bytes = b"") -> Spec:
-    """The specification of a channel to a peer; that of a scope's channels is its manager's to give."""
+    """The specification of a channel to a peer. A scope's manager gives that of the scope's channels."""
     return Ask(party) if party.managed else Address(party.contact, invitation)
 
 
@@ -114,7 +114,7 @@ def to_party(party: Party, invitation: bytes = b"") -> Spec:
 
 
 class Constraint(NamedTuple):
-    """For which bundles a channel is (T:R in the paper), and at which depth its two ends are in that topic."""
+    """The bundles that a channel is for (T:R in the paper), and the depth of its two ends in that topic."""
 
     topic: WireId
     depth: Depth
@@ -131,11 +131,11 @@ class Constraint(NamedTuple):
 
 
 class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
-    """Keep a channel: what a scope orders of the member at its source.
+    """Keep a channel: a scope's order to the member at its source.
 
     `label` is complete as far as it has been delegated and specified. Graphs of several topics are superimposed: there
     is one channel for all topics that have label, specification and filter in common (figure 10). A channel from or to
-    a client has no source or no target in its label, for a client is in no scope. Bundles cross it without a record.
+    a client has no source or no target in its label, as a client is in no scope. Bundles cross it without a record.
     """
 
     label: ChannelLabel
@@ -172,7 +172,7 @@ def both(first: Filter | None, second: Filter | None) -> Filter | None:
 
 
 def superimposed(orders: Iterable[ChannelOrder]) -> tuple[ChannelOrder, ...]:
-    """One channel for all that differ in their constraints only, in the order in which they come."""
+    """One channel for all that differ only in their constraints, in order of appearance."""
     merged = dict[tuple[ChannelLabel, Spec, Filter | None], dict[Constraint, None]]()
     for order in orders:
         merged.setdefault((order.label, order.spec, order.filter), {}).update(dict.fromkeys(order.constraints))

@@ -1,9 +1,9 @@
 """The client-host relation (figure 7): applications that take part in a scope through one of its members.
 
-The relation is casual. A client's host, the member that it uses as its peer, publishes and subscribes for it. So a
+The relation is casual. The client's host, which is the member that it uses as its peer, publishes and subscribes. So a
 client has no label and no channels, it never forwards, and nothing waits for it. The manager says in which topics it
-may publish and subscribe, and forgets it when its host is gone or has not spoken of it for a lease. Nothing of clients
-is saved: hosts register them again with a manager that has come back.
+may publish and subscribe, and forgets it when its host is gone or has not mentioned it for a lease. Clients are not
+saved: hosts register them again with a manager that returns.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ NUMBER_BYTES = ID_BYTES - _PREFIX_BYTES
 
 
 def client_id(host: bytes, number: int) -> bytes:
-    """The id of a host's client: half of it tells whose client it is, so that nobody else can speak for it."""
+    """The id of a host's client: half of it says whose client it is, so that no other host can speak for it."""
     return _prefix(host) + number.to_bytes(NUMBER_BYTES)
 
 
@@ -70,13 +70,13 @@ class Clients:
 
     @property
     def most(self) -> int:
-        """How many there may be."""
+        """The number of clients allowed."""
         return self.config.clients_max or CLIENTS_MAX
 
     def registered(self, message: Registration, host: Member | None, orders: Orders, now: float) -> Iterator[Send]:
         """A member's client registers: tell its host what it may do. `orders` are the scope's, without assignments.
 
-        A host that is no member gets no answer. It may be about to become one, and its client registers again.
+        A host that is not a member gets no answer. It may be about to become one, and its client registers again.
         """
         party = message.member
         if host is None or host.relation != "member":
@@ -95,7 +95,7 @@ class Clients:
         yield Send(party, client.told)
 
     def lives(self, message: Alive, now: float) -> Iterator[Send]:
-        """A host speaks of a client: answer as to a member."""
+        """A host sends a client's keep-alive: answer as to a member."""
         client, scope = self.known.get(message.member.id), self.state.scope.id
         told = client.told if client is not None else None
         yield Send(message.member, Heard(scope, self.state.epoch, told.serial if told is not None else 0))
@@ -109,7 +109,7 @@ class Clients:
         self.known.pop(id_, None)
 
     def passed(self, since: float) -> None:
-        """Forget those of whom nothing was heard since then, and those whose hosts are gone."""
+        """Forget the clients that were silent since then, and those whose hosts are gone."""
         hosts = {member.party.id for member in self.state.members.values()}
         gone = [id_ for id_, each in self.known.items() if each.heard_at < since or each.host.party.id not in hosts]
         for id_ in gone:
@@ -127,7 +127,7 @@ class Clients:
         return ""
 
     def _assignment(self, role: Role, host: Member) -> Assignment:
-        """What a client may do in a topic, and why not what else it wants."""
+        """What a client may do in a topic, and why the rest is refused."""
         if topic_id(role.name) != role.topic:
             return Assignment(role.topic, why="the topic was not named")
         rights, hosts = self.config.clients(role.name), dict(self.rights.refusals(host, role))
@@ -142,9 +142,9 @@ class Clients:
         )  # fmt: skip
 
     def _servers(self, role: Role, host: Member) -> tuple[Contact, ...]:
-        """Who may serve a client past its host: entry point and stand-bys, members in the ring, then any others.
+        """The peers that may serve a client directly: entry point and stand-bys, members in the ring, then others.
 
-        Each may do itself what the client wants to do.
+        Each of them is itself allowed to do what the client wants to do.
         """
         kept = self.state.topics.get(role.topic)
         entries = kept.entries if kept is not None else ()

@@ -1,8 +1,8 @@
-"""What a scope orders of its members for one topic: the channels of its policy, and those passed on to it.
+"""What a scope orders its members to do for one topic: the channels of its policy, and those passed on to it.
 
 A function of the scope's state. It chooses entry points and delegates, asks the policy, and makes an order of each
-channel. Candidates are the members that came first. The entry point is the nearest of three to the senders; delegates
-are rather others, for it has work enough.
+channel. Candidates are the members that came first. The entry point is the nearest of three to the senders. Delegates
+are preferably other members, because the entry point has enough work.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,7 +92,7 @@ class Composition:
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
         self.policy, self.swap = policy, swap
-        self.asks_round_trips = False  # does the policy go by those between members?
+        self.asks_round_trips = False  # does the policy use those between members?
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         self.entering = config.entering(self.kept.name)
         using = [each for each in users if self._uses(each)]
@@ -101,7 +101,7 @@ class Composition:
         taking = [each for each in using if self._takes_part(each)]
         self.clients = [each for each in taking if each.relation == "client"]
         self.members = {each.label: each for each in taking if each.relation == "member"}
-        if around.is_top:  # its entry point is one that the overlay reaches, even if nobody subscribes there
+        if around.is_top:  # the overlay reaches its entry point, even if nobody subscribes there
             self.members |= {label: state.members[label] for label in state.ring}
         for label in (around.seats or ())[:1]:  # all bundles begin there
             if not state.members[label].party.managed:
@@ -110,7 +110,7 @@ class Composition:
         self.members |= {label: state.members[label] for label in self.departing}
 
     def _departing(self) -> dict[int, None]:
-        """The peers that take no part any more, but still forward bundles that are on their way."""
+        """The peers that no longer take part, but still forward bundles in transit."""
         ends, known = self._ends() if self.kept.records else (), self.state.members
         members = [known[label] for label in ends if label in known and label not in self.members]
         return {each.label: None for each in members if not each.party.managed and self.topic not in each.refused}
@@ -124,7 +124,7 @@ class Composition:
         return (*self.kept.channels, *(self.swap.channels if self.swap is not None else ()))
 
     def _admit(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Those that may publish and those that may subscribe. Who they are is kept where that is bounded."""
+        """The members that may publish and subscribe. They are remembered where their number is limited."""
         using, kept, entering = self.using.values(), self.kept, self.entering
         publishing = _admitted(kept.publishing, self._doing(using, "has_publishers"), entering.publishers_max)
         subscribing = _admitted(kept.subscribing, self._doing(using, "subscribes"), entering.subscribers_max)
@@ -140,7 +140,7 @@ class Composition:
         return [each.label for each in members if self._does(each, doing)]
 
     def _takes_part(self, member: Member) -> bool:
-        """Is it to send or receive over channels? Those that only have publishers send to the topic's root."""
+        """Does it send or receive over channels? A member that only has publishers sends to the topic's root."""
         if self._does(member, "subscribes"):
             return member.label in self.subscribing and not self.around.why_not("subscribes")
         return self._does(member, "publishes")
@@ -154,7 +154,7 @@ class Composition:
         return role is not None and bool(getattr(role, doing))
 
     def composed(self) -> dict[int, Part]:
-        """Choose anew who does what, and order it."""
+        """Choose again who does what, and order it."""
         if self._obstacle() is None and self._staying():
             self._choose()
         else:
@@ -193,21 +193,21 @@ class Composition:
             self._bridge(former)
 
     def _bridge(self, former: Sequence[Pair]) -> None:
-        """Until channels lead to members that came, or lost the one above them, new links carry everything there."""
+        """New links carry everything to members that came, or lost the one above them, until channels lead there."""
         parents = {target: source for source, target in former}
         alone = {target for source, target in self.kept.links if parents.get(target) not in self.state.members}
         bridges = [WantedChannel(*link, None) for link in self.kept.links if link[1] in alone and link not in former]
         self.kept.carry_by(self.kept.wanted, (*self.kept.surplus, *_without(bridges, self.kept.channels)))
 
     def _begins_here(self) -> bool:
-        """Has a member that takes part the rendezvous point of a topic that is rooted at a managed scope?"""
+        """Is the rendezvous point of a topic rooted at a managed scope at, or in, a member that takes part?"""
         return any(label in self.members for label in (self.around.seats or ())[:1])
 
     def _carry_on(self, policy: ScopePolicy) -> None:
-        """Carry the topic by the channels that the policy wants by now.
+        """Carry the topic by the channels that the policy wants now.
 
-        New ones are added at once, and take nothing from any bundle. Those that it wants no more stay until others have
-        taken their place (`swaps`), if any of them leads to a member that still receives.
+        New ones are added at once, which harms no bundle. Channels that it no longer wants stay until others have
+        replaced them (`swaps`), if any of them leads to a member that still receives.
         """
         wanted, receivers = self._wanted(policy, self.kept.wanted), frozenset((ALL, *self._group().receivers))
         former = _without(self._between_members(self.kept.channels), wanted)
@@ -215,7 +215,7 @@ class Composition:
         self.kept.carry_by(wanted, former if are_missed else ())
 
     def _channels_of(self, swap: Swap) -> tuple[WantedChannel, ...]:
-        """The channels of a change: those to come as the policy wants them, or former ones, none of which goes yet."""
+        """The channels of a change: the policy's new ones, or the former ones, all of which stay for now."""
         if swap.begins_later:
             return self.kept.wanted if swap.renews else self._wanted(swap.other, swap.channels)
         standing = self._between_members(swap.channels)
@@ -229,7 +229,7 @@ class Composition:
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
 
-        The member chosen before stays until another is much nearer, and until it has been measured itself.
+        The present choice stays until another is much nearer, and until it has been measured itself.
         """
 
         def key(label: int) -> tuple[float, bool]:
@@ -249,7 +249,7 @@ class Composition:
         return self.around.round_trip(source, self.state.members[target].party.id)
 
     def _group(self) -> Group:
-        """The members, as the policy sees them. Who passes bundles on out of the scope has to receive them all."""
+        """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""
         first, publishing = self.kept.entries[:1], self._publishing()
         comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
@@ -295,7 +295,7 @@ class Composition:
         return parts
 
     def _permitted(self, assignment: Assignment, member: Member) -> Assignment:
-        """With what the member may begin, or what it waits for."""
+        """What the member may begin, or what it waits for."""
         publishes = self._why_not(member, "publishes") if self._does(member, "has_publishers") else None
         subscribes = self._why_not(member, "subscribes") if self._does(member, "subscribes") else None
         return msgspec.structs.replace(
@@ -347,15 +347,15 @@ class Composition:
 
     @property
     def _is_guarded(self) -> bool:
-        """Does not everything enter or leave at once?"""
+        """Is there a limit on what enters or leaves?"""
         return self.entering.filter is not None or bool(self._rates() or self.leaving())
 
     def _rates(self) -> list[Rate]:
-        """What senders have to keep to, all together."""
+        """The limits of all senders together."""
         return [rate for rate in self._most() if rate.limits]
 
     def _most(self) -> tuple[Rate, Rate]:
-        """What may enter in the topic, and in all topics."""
+        """The limits for entering, in the topic and in all topics."""
         scope, one, all_ = self.state.scope.id, self.entering, self.config.in_all
         return (
             Rate(scope, self.topic, one.bytes_per_s, one.bundles_per_s),
@@ -363,7 +363,7 @@ class Composition:
         )
 
     def leaving(self) -> tuple[Rate, ...]:
-        """What the scope keeps to as a sender: in the topic, and in all topics."""
+        """The scope's limits as a sender: in the topic, and in all topics."""
         scope, one, all_ = self.state.scope.id, self.config.leaving(self.kept.name), self.config.out_of_all
         rates = (Rate(scope, self.topic, *one, leaves=True), Rate(scope, None, *all_, leaves=True))
         return tuple(rate for rate in rates if rate.limits)
@@ -374,7 +374,7 @@ class Composition:
         return tuple(rate.share(n if rate.topic is not None else self._outlets) for rate in self.leaving())
 
     def _leaving_upwards(self) -> tuple[Rate, ...]:
-        """What the entry point keeps to where it sends up the overlay's tree, for this scope and for those above."""
+        """The entry point's limits for sending up the overlay's tree, for this scope and those above."""
         above = self.around.assignment.leaving
         shared = (rate.share(self._outlets) if rate.topic is None else rate for rate in above)
         return (*shared, *(self._leaving_each() if self._upwards() else ()))
@@ -389,7 +389,7 @@ class Composition:
         return self.kept.entries[:1] if self.around.assignment.ring == 0 and self._publishing() else ()
 
     def _publishing(self) -> list[int]:
-        """The members whose events are to be passed on; clients publish through the entry point."""
+        """The members whose events must be passed on; clients publish through the entry point."""
         return [*self._labels("publishes"), *(self.kept.entries[:1] if self._clients("publishes") else ())]
 
     def _client_labels(self) -> list[int]:
@@ -411,7 +411,7 @@ class Composition:
         return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label), leaving=leaving)
 
     def _forwarding(self) -> frozenset[int]:
-        """The members that have to receive what others send to pass it on, for channels or out of the scope."""
+        """The members that have to receive what others send, to pass it on over channels or out of the scope."""
         channels = [each for each in self._all_channels() if self.kept.records]
         relays = frozenset(each.source for each in channels) & {each.target for each in channels}
         group = self._group()
@@ -431,19 +431,19 @@ class Composition:
         return at.contact if at is not None and not at.managed else None
 
     def _is_border(self, label: int) -> bool:
-        """Does the member take bundles in that nobody was asked to send?"""
+        """Does the member receive bundles that no sender was asked to send over a channel?"""
         return self._has_tree and self.around.assignment.ring is not None and label in self.kept.entries
 
     def _border_rates(self, label: int) -> tuple[Rate, ...]:
-        """What a member keeps to because nobody outside does: the entry point, not those that stand by."""
+        """The limits that a member keeps because nobody outside does: the entry point, not the stand-bys."""
         acting = self._is_border(label) and label == self.kept.entries[0]
         return (*self.around.assignment.rates, *self._rates()) if acting else ()
 
     def _choose_links(self) -> None:
         """Choose the links of the topic's tree: the channels of a plain tree, or else a tree that stays as it is.
 
-        Who moves in a tree holds up what is stable there for a while. So a change of the policy moves nobody: from then
-        on, bundles take channels with records, even those of a plain tree. In a scope within others they do as above.
+        A member that moves in a tree delays what is stable there. So a change of the policy moves no member: from then
+        on, bundles take channels with records, even those of a plain tree. A scope within others does as the one above.
         """
         single = [each for each in self.kept.channels if each.target != ALL]
         to_all = len(single) < len(self.kept.channels)
@@ -460,7 +460,7 @@ class Composition:
         self.kept.link(links, records=records)
 
     def _spanning(self, standing: Sequence[Pair]) -> tuple[Pair, ...]:
-        """Links of a tree from the entry point to all receivers, that keeps those that stand."""
+        """Links of a tree from the entry point to all receivers, which keeps the present ones."""
         departing = (label for label in self.departing if label in self.members)
         nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers, *departing])
         parents = build_tree([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
@@ -481,22 +481,22 @@ class Composition:
         return any(self._does(each, "tree_only") for each in self.members.values())
 
     def _is_plain(self) -> bool:
-        """Are the links of the topic's tree all that is needed? Bundles that go through scopes in scopes need more."""
+        """Do the links of the topic's tree suffice? Bundles that travel through scopes within scopes need more."""
         if self.policy is None or self.policy.delivery != "tree" or self.swap is not None:
             return False
         composed = self._has_tree and any(each.party.managed for each in self.members.values())
         return not composed and not self._is_guarded and self._are_one_tree(self.kept.channels)
 
     def _are_one_tree(self, channels: tuple[WantedChannel, ...]) -> bool:
-        """Do the channels of all origins use the same links? Members that send only use them where they hang on."""
+        """Do the channels of all origins use the same links? Members that only send use those that connect them."""
         receivers = self._group().receivers
         links = {frozenset(each[:2]) for each in channels if each.source in receivers}
         return len(links) < max(1, len(receivers)) and all(each.filter is None for each in channels)
 
     def _inside(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
-        """The policy's channels, and links that are none of them: what is missing over those can be asked for.
+        """The policy's channels, and links beside them, over which members can request what they miss.
 
-        Members that only stay until no bundle needs them any more get everything over their links.
+        Members that stay only until no bundle needs them any longer get everything over their links.
         """
         links, mechanism = dict.fromkeys(self.kept.links), self._mechanism(self.policy)
         for each in self.kept.channels:
@@ -565,7 +565,7 @@ class Composition:
                 yield member, delegated(entered(concerned, part, beside=at > 0), member)
 
     def _subchannels(self, order: ChannelOrder) -> tuple[Subchannel, ...] | None:
-        """The subchannels to be delegated one by one; None: the channel is delegated whole."""
+        """The subchannels to be delegated one by one; None: the channel is delegated as a whole."""
         if not self.config.split or not isinstance(order.spec, Ask):
             return None
         spec = self.around.answers(order.spec.scope, self.topic)
@@ -587,7 +587,7 @@ class Composition:
         return to_party(party, self.state.invitation(party.id, enters=enters))
 
     def _agreed(self, sender: bytes) -> tuple[Rate, ...]:
-        """What a sender has to keep to."""
+        """The limits of a sender."""
         (in_topic, in_all), all_ = self._most(), self.state.senders.values()
         rates = (agreed(in_topic, sender, self.senders), agreed(in_all, sender, all_))
         return tuple(rate for rate in rates if rate.limits)
@@ -608,7 +608,7 @@ class Composition:
 
 
 def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple[int, ...]:
-    """Who does something of which there may be so many (0: any number): those that did, then those that came next."""
+    """Apply a limit (0: none): current users first, then newcomers in order of arrival."""
     still = dict.fromkeys(wanting)
     kept = dict.fromkeys(label for label in admitted if label in still)
     room = max(0, most - len(kept)) if most else len(wanting)
@@ -616,15 +616,15 @@ def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple
 
 
 def _without(channels: Iterable[WantedChannel], known: Iterable[WantedChannel]) -> tuple[WantedChannel, ...]:
-    """Those of these channels that are none of the known ones."""
+    """The channels that are not among the known ones."""
     among = frozenset(known)
     return tuple(each for each in channels if each not in among)
 
 
 def _following(head: Contact | None, circle: tuple[Contact, ...]) -> tuple[Contact, ...]:
-    """Those that come next after a head in a circle, in which its scope's own heads stand in front.
+    """The next ones after a head in a circle, in which its scope's own heads come first.
 
-    The manager of the scope that is the entry point knows it better.
+    The manager of the scope that is the entry point knows better.
     """
     if head is None or head not in circle:
         return circle[:OTHERS_MAX]
@@ -633,12 +633,12 @@ def _following(head: Contact | None, circle: tuple[Contact, ...]) -> tuple[Conta
 
 
 def _left_to_links(mechanism: str) -> Filter:
-    """What links of the tree carry unasked beside a multicast mechanism, or beside other channels."""
+    """What links of the tree carry without a request beside a multicast mechanism, or beside other channels."""
     return Larger(parse(mechanism).bundle_bytes_max) if mechanism else NO_BUNDLE
 
 
 def _shortest(channels: Iterable[Pair], entry: tuple[int, ...]) -> list[Pair]:
-    """The shortest ways from the entry point."""
+    """The shortest paths from the entry point."""
     below = dict[int, list[int]]()
     for source, target in channels:
         below.setdefault(source, []).append(target)

@@ -1,4 +1,4 @@
-"""Scope files: what an operator says of one scope, in TOML (docs/scope-files.md).
+"""Scope files: what an operator says about one scope, in TOML (docs/scope-files.md).
 
 A file is checked as a whole, and so are several together. Each fault names the file, the line and the remedy.
 """
@@ -43,7 +43,7 @@ ATTRIBUTES = ("common_name", "organization", "organizational_unit", "locality", 
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Which peers and scopes are admitted as members: those that meet one of these conditions."""
+    """The peers and scopes that are admitted as members: those that meet one of these conditions."""
 
     members: tuple[str, ...] = ()
     """NodeIds of peers in hexadecimal, and names of scopes."""
@@ -154,7 +154,7 @@ def _filter(name: str, value: Any) -> Filter:
 
 
 class TopicRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for topics of a pattern. The first rule that fits a topic decides."""
+    """The rule for topics of a pattern. The first rule that fits a topic decides."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=255)]
     root: bool = False
@@ -205,7 +205,7 @@ class ScopeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(NamedTuple):
-    """Something that is wrong in a file."""
+    """An error in a file."""
 
     file: str
     line: int
@@ -217,7 +217,7 @@ class Fault(NamedTuple):
 
 
 class ScopeFileWrong(LocalError):
-    """A file has faults; the text tells the first one, and how many there are."""
+    """A file has faults; the text has the first one, and their number."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
@@ -236,11 +236,11 @@ class Described(NamedTuple):
     """The places of what the scope lacks because of a fault: it has defaults there."""
 
     def fault(self, place: Place, text: str) -> Fault:
-        """A fault at a place, or at the nearest place before it that has a line of its own."""
+        """Note a fault at a place, or at the nearest place before it that has a line of its own."""
         return Fault(self.file, _line(self.lines, place), text)
 
     def sound(self, place: Place) -> bool:
-        """Whether nothing at a place, in it or around it is wrong, so that it can be checked further."""
+        """Is a place free of faults, with what is in it and around it, so that it can be checked further?"""
         return not any(place[: len(wrong)] == wrong[: len(place)] for wrong in self.wrong)
 
 
@@ -269,7 +269,7 @@ def examined(text: str, file: str) -> Described:
 
 
 def check_together(described: Sequence[Described]) -> list[Fault]:
-    """What does not fit together in several files: names, memberships, and root scopes of topics."""
+    """Contradictions between files: names, memberships, and root scopes of topics."""
     return [*_same_names(described), *_cycles(described), *_two_roots(described)]
 
 
@@ -294,14 +294,14 @@ _STAND_INS: Mapping[str, Any] = {"name": "", "admission": Admission(), "pattern"
 
 
 class _Reading:
-    """Makes structs of tables, with defaults for what is wrong, and notes all faults."""
+    """Converts tables to structs, with defaults in place of wrong values, and notes all faults."""
 
     def __init__(self) -> None:
         self.faults: list[tuple[Place, str]] = []
         self.wrong: dict[Place, None] = {}
 
     def struct(self, told: Mapping[str, Any], kind: type[msgspec.Struct], place: Place) -> Any:
-        """None: it lacks something that nothing can stand for."""
+        """None: it lacks something that has no default."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         values = dict[str, Any]()
         for key, value in told.items():
@@ -380,7 +380,7 @@ def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
 
 
 def _border_faults(rule: TopicRule) -> Iterator[tuple[str, str]]:
-    """What a rule says of bundles that enter or leave, where none do."""
+    """Faults of a rule on bundles that enter or leave, where none do."""
     entering = ("filter", "bytes_per_s", "bundles_per_s") if rule.root else ()
     for key in (key for key in entering if getattr(rule, key) is not None):
         text = f"topics of {rule.pattern} begin in the scope, so that nothing enters it that {key} could hold"
@@ -458,7 +458,7 @@ def _cycles(described: Sequence[Described]) -> Iterator[Fault]:
 
 
 def _way_back(start: str, by_name: Mapping[str, Described]) -> list[str]:
-    """The shortest way from a scope through superscopes back to it; empty if there is none."""
+    """The shortest path from a scope through superscopes back to it; empty if there is none."""
     ways, seen = [[start]], set[str]()
     for way in ways:
         above = by_name[way[-1]].scope.above if way[-1] in by_name else ()

@@ -1,6 +1,6 @@
 """What a forwarding policy must do, checked: for the built-in ones, and for those of other packages.
 
-`check` has a policy decide for groups that come about by many histories of joins, leaves and changed roles, small ones
+`check` has a policy decide for groups that result from many histories of joins, leaves and changed roles, small ones
 first. It follows bundles over the channels that the policy wants, and raises `Nonconforming` for the first broken rule:
 
 - no channel leads to or from a non-member, or from a member to itself, or begins for a non-member's bundles;
@@ -8,8 +8,8 @@ first. It follows bundles over the channels that the policy wants, and raises `N
 - there is one channel at most for each source, target and origin;
 - no member has more channels for one origin than `fan_out_max` says;
 - bundles reach all receivers, as the class of the policy says (`Delivery`);
-- the answer is the same when asked again, by another instance too, and in whatever order standing channels are told;
-- once its channels stand, the policy wants no others until the group changes.
+- the answer is the same when asked again, also by another instance, whatever the order of the present channels;
+- once its channels are installed, the policy wants no others until the group changes.
 """
 
 from collections import Counter
@@ -209,7 +209,7 @@ def _check_delivery(delivery: Delivery, group: Group, channels: tuple[WantedChan
 
 
 def _broken(delivery: Delivery, counts: list[int]) -> str:
-    """What a receiver should not get of a sender; empty if all is well. `counts`: copies of each bundle."""
+    """What is wrong with what a receiver gets from a sender; empty if nothing is. `counts`: copies of each bundle."""
     if delivery == "lossy":
         return "" if any(counts) else f"none of {len(counts)} bundles"
     return "" if all(counts) else "no copy of a bundle"
@@ -257,7 +257,7 @@ def _moduli(filter_: Filter) -> Iterator[int]:
 
 
 def _history(dice: Random, size_max: int) -> Iterator[_Checked]:
-    """Groups that come about one from the other, by small changes for the most part."""
+    """Groups that each result from the one before, mostly by small changes."""
     labels = iter(dice.sample(range(1, 10 * size_max * _STEPS), 9 * size_max * _STEPS))
     members: dict[int, str] = {}
     near = dice.random()
@@ -310,5 +310,5 @@ def _named(channel: WantedChannel) -> str:
 
 
 def _told(group: Group) -> str:
-    """A group, for people."""
+    """A group, as text."""
     return "; ".join(f"{what} {', '.join(map(str, labels)) or '-'}" for what, labels in group._asdict().items())

@@ -1,8 +1,8 @@
 """The local controller: a peer's side of the control interface (figures 20 and 21).
 
-A peer is a scope of one node. It registers with its owners, asks receivers for the channels that they order of it, and
-answers with the channels that its host is to install. Which of them a bundle takes, its record alone decides
-(`crossing`); no manager stands on its way.
+A peer is a scope of one node. It registers with its owners, asks receivers for the channels that owners order, and
+answers with the channels that its host should install. A bundle's record alone decides which of them it takes
+(`crossing`); no manager is on its path.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,7 +58,7 @@ class LocalController:
         return self._settle()
 
     def take_part(self, role: Role) -> list[Effect]:
-        """Publish or subscribe; with neither, take no part in the topic any more."""
+        """Publish or subscribe; with neither, stop taking part in the topic."""
         takes_part = role.publishes or role.subscribes or role.has_publishers
         self.membership.set_role(role.topic, role if takes_part else None)
         return self._settle()
@@ -81,7 +81,7 @@ class LocalController:
         return self._settle()
 
     def measured(self, peer: bytes, seconds: float | None) -> list[Effect]:
-        """The round trip to a peer was measured: tell the owners who asked. None: it cannot be reached."""
+        """The round trip to a peer was measured: tell the owners that asked. None: it cannot be reached."""
         asking = self.measuring.pop(peer, {})
         if seconds is None:
             return []
@@ -93,9 +93,9 @@ class LocalController:
         return [Send(owner, HangsBelow(owner.id, self.me.id, topic, parent))] if owner is not None else []
 
     def passed(self, now: float, *, behind: bool = False) -> list[Effect]:
-        """Time passed: give signs of life. Call it several times per lease.
+        """Time passed: send keep-alives. Call it several times per lease.
 
-        `behind`: this peer misses bundles, that it knew of at the last call, in topics whose channels change.
+        `behind`: this peer misses bundles that it knew of at the last call, in topics whose channels change.
         """
         self.membership.passed(now)
         self.requests.beat()
@@ -128,9 +128,9 @@ class LocalController:
         return effects
 
     def _resolved(self, wanted: dict[Party, ChannelWish]) -> Iterator[ChannelOrder]:
-        """The ordered channels down to addresses; `wanted` takes down who has to be asked for that, and at which rates.
+        """The ordered channels down to addresses; `wanted` collects which scopes to ask for that, and at which rates.
 
-        Those are the rates of the order, which are of the sending side: those of the receiving side come with answers.
+        These are the order's rates, those of the sending side. The rates of the receiving side come with answers.
         """
 
         def answers(constraint: Constraint, scope: Party, topic: bytes) -> Spec | None:
@@ -146,7 +146,7 @@ class LocalController:
     # ---- bundles
 
     def admits(self, topic: bytes, data: bytes) -> bool:
-        """Is it the record of a bundle that should be here? If not, the bundle is to be dropped, and is counted."""
+        """Does the record say that the bundle belongs here? If not, the bundle is dropped and counted."""
         try:
             record = decode(data)
         except MalformedRecord:

@@ -20,10 +20,10 @@ ROUTES_MAX = 256  # per channel: a bundle of one topic comes with few different 
 
 
 def crossing(order: ChannelOrder, begun: Callable[[Envelope], bytes], customs: Customs) -> channels.Filter:
-    """What a bundle turns into on this channel; None if it does not take it.
+    """The bundle as it leaves over this channel; None if it does not take it.
 
-    `begun` gives the record of bundles that come without one, because they begin their way here. Records of others
-    have been checked when they arrived (`LocalController.admits`). Raises as `compiled`, and `Malformed` if
+    `begun` gives the record of bundles that have none, because they start here. Records of others
+    were checked when they arrived (`LocalController.admits`). Raises as `compiled`, and `Malformed` if
     the channel's multicast mechanism is not known here.
     """
     decide = on_bundles(order.filter, customs) if order.filter is not None else None

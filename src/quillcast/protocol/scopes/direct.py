@@ -1,11 +1,11 @@
 """The direct patterns of the local architecture (figure 21): clients whose data does not pass their host.
 
-A client asks its host, the local controller. If the scope's manager lets it, the host asks another peer to serve it: in
-a scope one that the manager names, elsewhere one that is near in the topic's tree. The client then connects to that
-peer, and shows a secret whose digest the host has passed on. From then on data does not need the host.
+A client asks its host, the local controller. If the scope's manager allows it, the host asks another peer to serve it.
+In a scope the manager names that peer; elsewhere it is one that is near in the topic's tree. The client then connects
+to that peer, and shows a secret whose digest the host has passed on. From then on data does not need the host.
 
-The server serves a direct client as it does a client of its own: it publishes and subscribes for it, and nothing waits
-for it. It lets a client do what the client's host has told it of, and nothing else.
+The server treats a direct client as a client of its own: it publishes and subscribes for it, and nothing waits for it.
+It lets a client do what the client's host has announced, and nothing else.
 """
 
 from collections import deque
@@ -20,10 +20,10 @@ from quillcast.protocol.scopes.uses import SECRETS_MAX, Doing, digest
 
 GUESTS_MAX = 1024  # direct clients that a peer serves; a guess, as for other clients
 RIGHTS_MAX = 1 << 16  # of all guests together: what each does in each topic; a guess
-GUEST_RIGHTS_MAX = 1 << 12  # of one guest: it may have used topics in a hurry, and no server hears that a use has ended
-PROMISE_S = 30.0  # for a client to come after it was promised; a guess
+GUEST_RIGHTS_MAX = 1 << 12  # of one guest: it may use many topics quickly, and servers do not hear of their ends
+PROMISE_S = 30.0  # for a client to come after it was announced; a guess
 ANSWER_S = 2.0  # for a peer to answer; a guess
-TOLD_MAX = 1 << 14  # clients of which is known who serves them, the oldest are forgotten; a guess
+TOLD_MAX = 1 << 14  # clients whose servers are known, the oldest are forgotten; a guess
 
 Found = Callable[[Contact | None, str], None]
 """Hears which peer serves a client; or None, and why none does, in a sentence."""
@@ -42,12 +42,12 @@ class Guest:
     def __init__(self, id_: bytes, name: str) -> None:
         self.id, self.name = id_, name
         self.rights: dict[tuple[str, Doing], None] = {}
-        self.secrets: dict[bytes, None] = {}  # digests of those that it may show
+        self.secrets: dict[bytes, None] = {}  # digests of the secrets that it may show
         self.promised_at = 0.0
         self.connections = 0
 
     def may(self, topic: str, doing: Doing) -> bool:
-        """Did its host tell that it does this?"""
+        """Has its host announced this?"""
         return (topic, doing) in self.rights
 
 
@@ -58,18 +58,18 @@ class Guests:
         self.known: dict[bytes, Guest] = {}
         self._ended: Callable[[Guest], None] = lambda guest: None
         self.rights_count = 0
-        self.leaving = False  # no more are taken
+        self.leaving = False  # no further clients are accepted
 
     def tell(self, ended: Callable[[Guest], None]) -> None:
-        """This hears whose connections are to be closed."""
+        """Register the listener that is told whose connections to close."""
         self._ended = ended
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no further clients."""
         self.leaving = True
 
     def promise(self, host: Contact, message: ServeClient, now: float) -> str:
-        """A client will come, or may do one thing more. Returns why not, in a sentence; empty: it may come."""
+        """A client will come, or may do one more thing. Returns why not, in a sentence; empty: it may come."""
         if not is_client_of(message.client, host.node_id):
             return "no peer speaks for the clients of another"
         if self.leaving:
@@ -93,7 +93,7 @@ class Guests:
         return ""
 
     def enter(self, id_: bytes, secret: bytes) -> Guest | None:
-        """Somebody has come and shows a secret: the client that this is. None: nobody promised it."""
+        """A client has connected and shows a secret: which client it is. None: no host announced it."""
         guest = self.known.get(id_)
         if guest is None or digest(secret) not in guest.secrets:
             return None
@@ -102,7 +102,7 @@ class Guests:
         return guest
 
     def end(self, host: Contact, message: EndClient) -> None:
-        """The host of a client says that it may do nothing more."""
+        """The host of a client says that it may do nothing further."""
         guest = self.known.get(message.client) if is_client_of(message.client, host.node_id) else None
         if guest is not None:
             self._remove(guest)
@@ -115,7 +115,7 @@ class Guests:
             self._remove(guest)
 
     def _forget(self, since: float) -> None:
-        """Forget those that were promised before and have not come, and secrets that nobody will show."""
+        """Forget clients that were announced before and have not come, and secrets that none will show."""
         for guest in [each for each in self.known.values() if each.promised_at < since]:
             guest.secrets.clear()
             if not guest.connections:
@@ -127,7 +127,7 @@ class Guests:
 
 
 class ServerSearch:
-    """A use of a topic for which a server is looked for."""
+    """A use of a topic that needs a server."""
 
     def __init__(self, wish: ServeClient, servers: Iterable[Contact], found: Found) -> None:
         self.wish, self.found = wish, found
@@ -143,7 +143,7 @@ class DirectPatterns:
         self.host = host
         self.guests = Guests()
         self.searches: dict[int, ServerSearch] = {}
-        self.told: dict[bytes, dict[Contact, None]] = {}  # who was asked to serve each client
+        self.told: dict[bytes, dict[Contact, None]] = {}  # the peers that were asked to serve each client
         self._numbers = 0
 
     # ---- as the controller
@@ -154,7 +154,7 @@ class DirectPatterns:
     ) -> None:  # fmt: skip
         """Find a peer that serves a client in a topic, among these, the preferred one first.
 
-        The client has said of some nodeIds that they are `unreachable` from where it is.
+        `unreachable` are nodeIds that the client cannot reach.
         """
         self._numbers += 1
         wish = ServeClient(self._numbers, client, name, secret_digest, topic, doing)
@@ -165,12 +165,12 @@ class DirectPatterns:
         self._ask_next(search)
 
     def client_left(self, client: bytes) -> None:
-        """A client is gone: nobody need serve it."""
+        """A client is gone: no peer needs to serve it."""
         for number in [number for number, search in self.searches.items() if search.wish.client == client]:
             del self.searches[number]
 
     def end(self, client: bytes) -> None:
-        """A client may do nothing more: those that may serve it are to end that."""
+        """A client may do nothing further: tell the peers that may serve it."""
         self.client_left(client)
         for server in self.told.pop(client, {}):
             self.host.send(server, EndClient(client))
@@ -188,7 +188,7 @@ class DirectPatterns:
             search.found(search.asked[-1], "")
 
     def overdue(self, timer: AnswerDue) -> None:
-        """A peer has had its time to answer."""
+        """A peer has not answered in time."""
         search = self.searches.get(timer.number)
         if search is not None and len(search.asked) == timer.asked:
             search.whys.append(f"{search.asked[-1].address} did not answer within {ANSWER_S:g} s")
@@ -197,7 +197,7 @@ class DirectPatterns:
     def link_lost(self, contact: Contact) -> None:
         """A peer cannot be reached: ask others at once."""
         for search in [each for each in self.searches.values() if each.asked[-1].node_id == contact.node_id]:
-            if search.wish.number in self.searches:  # else an application that heard of another ended its client
+            if search.wish.number in self.searches:  # otherwise an application that heard of another ended its client
                 search.whys.append(f"{contact.address} cannot be reached")
                 self._ask_next(search)
 
@@ -230,5 +230,5 @@ class DirectPatterns:
         self.host.send(sender, ServesClient(message.number, why))
 
     def ends(self, sender: Contact, message: EndClient) -> None:
-        """Another peer says that a client of its own may do nothing more."""
+        """Another peer says that a client of its own may do nothing further."""
         self.guests.end(sender, message)

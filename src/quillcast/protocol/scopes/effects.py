@@ -1,4 +1,4 @@
-"""What a manager, or the controller at a peer, wants done. Its host carries the effects out in their order."""
+"""What a manager, or the controller at a peer, wants done. Its host carries out the effects in order."""
 
 import msgspec
 
@@ -27,7 +27,7 @@ class Superseded(msgspec.Struct, frozen=True):
 
 
 class NotEntitled(msgspec.Struct, frozen=True):
-    """A member registered for what it has no right to: tell the operator."""
+    """A member registered for something to which it has no right: tell the operator."""
 
     why: str
     """A sentence that names the member, the topic and the remedy."""

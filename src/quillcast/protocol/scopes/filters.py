@@ -1,4 +1,4 @@
-"""Filters: what decides per bundle whether it enters a channel, from its envelope alone.
+"""Filters decide per bundle whether it enters a channel, from its envelope alone.
 
 A filter is a value, so that managers can send it to the members that use it. `compiled` makes a function of it there.
 Filters may note tags on the envelope of a bundle that enters, and change nothing else.
@@ -18,7 +18,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import WireId
 from quillcast.protocol.forwarding import channels
 
-PARTS_MAX = 64  # filters that one is composed of; a guess that keeps the cost per bundle small
+PARTS_MAX = 64  # filters of which one is composed; a guess that keeps the cost per bundle small
 TAGS_BYTES_MAX = 1024  # of all tags of a bundle; a guess
 
 Tag = Annotated[str, Meta(pattern="^[a-z0-9._-]+$", min_length=1, max_length=32)]
@@ -80,7 +80,7 @@ class AddTag(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class Custom(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """What another package decides: the name of its entry point, and arguments in the order of their names."""
+    """A filter of another package: the name of its entry point, and arguments in the order of their names."""
 
     name: Name
     arguments: tuple[tuple[Name, Value], ...] = ()
@@ -116,7 +116,7 @@ class Except(msgspec.Struct, frozen=True, array_like=True, tag=10):
 class Larger(msgspec.Struct, frozen=True, array_like=True, tag=11):
     """Bundles of more bytes than this, which a multicast mechanism leaves to the topic's tree.
 
-    Managers make it. It sees more than the envelope, so it can be part of `Every` alone.
+    Managers make it. It sees more than the envelope, so it can only be part of `Every`.
     """
 
     size_bytes: Annotated[int, Meta(ge=0)]
@@ -278,7 +278,7 @@ def stops(filter_: Filter) -> bool:
 
 
 def worded(filter_: Filter) -> str:
-    """A filter in words."""
+    """A filter as a sentence."""
     match filter_:
         case Modulo(n, k):
             return f"serial modulo {n} = {' or '.join(map(str, k))}"
@@ -305,7 +305,7 @@ def worded(filter_: Filter) -> str:
 
 
 def parts(filter_: Filter) -> int:
-    """How many filters it is composed of, itself included."""
+    """The number of filters of which it is composed, itself included."""
     match filter_:
         case Every(filters) | Either(filters):
             return 1 + sum(map(parts, filters))

@@ -49,7 +49,7 @@ class TwoRootScopes(LocalError):
 
 
 class NoRootScope(LocalError):
-    """A topic is to be rooted at a scope that is not above this peer, or whose file does not say so."""
+    """A topic should be rooted at a scope that is not above this peer, or whose file does not say so."""
 
     def __init__(self, topic: str, root: str) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class TwoManagers(LocalError):
 
 
 class ManagerElsewhere(LocalError):
-    """A peer claims to run a scope's manager, and does not prove that it took over."""
+    """A peer claims to run a scope's manager, but does not prove that it took over."""
 
     def __init__(self, name: str, there: str, here: str) -> None:
         super().__init__(
@@ -85,7 +85,7 @@ class ManagerElsewhere(LocalError):
 
 
 class ManagerMoved(LocalError):
-    """A scope's manager goes on at another peer."""
+    """A scope's manager continues at another peer."""
 
     def __init__(self, name: str, address: str) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
 """This peer as the host of clients: it registers each of them with the managers of its own scopes (figure 7).
 
-In topics that a scope's file leaves to everybody, a client begins at once, and the manager hears of it with the next
-sign of life. So clients that come and go in a hurry cost it nothing. In others it begins when the manager says so.
+In topics that a scope's file leaves open to all, a client begins at once, and the manager hears of it with the next
+keep-alive. So clients that come and go quickly cost it nothing. In others it begins when the manager allows it.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ Decided = Callable[[str], None]
 
 
 class WaitingUse(NamedTuple):
-    """A use of a topic that a manager is to decide about."""
+    """A use of a topic about which a manager must decide."""
 
     name: str
     doing: Doing
@@ -49,7 +49,7 @@ class HostedClient:
         self.waiting: list[WaitingUse] = []
 
     def roles(self, root: Callable[[str], bytes] = lambda name: OVERLAY) -> dict[bytes, Role]:
-        """Its part in each topic that it uses. `root` says which scope leads to whom it registers with."""
+        """Its part in each topic that it uses. `root` names the scope that leads to its owner."""
         names = dict.fromkeys(name for name, _ in self.uses)
         return {topic_id(name): self._role(name, root(name)) for name in names}
 
@@ -60,10 +60,10 @@ class HostedClient:
 
 
 class ClientHost:
-    """The clients of one peer. Its calls return what is to be carried out for each of them, by its id."""
+    """The clients of one peer. Its calls return effects to carry out for each of them, by its id."""
 
     def __init__(self, contact: Callable[[], Contact], incarnation: bytes) -> None:
-        """`incarnation` is of this peer's process: others may still serve clients of the one before."""
+        """`incarnation` is that of this peer's process: other peers may still serve clients of the one before."""
         self.contact = contact
         self.clients: dict[bytes, HostedClient] = {}
         self.membership: Membership | None = None  # that of this peer
@@ -111,14 +111,14 @@ class ClientHost:
             client.direct.pop((name, doing), None)
 
     def controller(self, id_: bytes) -> LocalController | None:
-        """What speaks to the managers for a client."""
+        """The controller that speaks to the managers for a client."""
         client = self.clients.get(id_)
         return client.controller if client is not None else None
 
     # ---- what managers say, and time
 
     def follow(self, membership: Membership | None) -> None:
-        """This peer's own place in scopes: clients are told to the managers that it obeys."""
+        """Follow this peer's place in scopes: clients are registered with the managers that it obeys."""
         self.membership = membership
         for client in self.clients.values():
             if client.controller is not None and membership is not None:
@@ -127,7 +127,7 @@ class ClientHost:
                         owner.prove(membership.owners[id_].party, membership.owners[id_].proof)
 
     def beat(self, now: float) -> Iterator[tuple[bytes, list[Effect]]]:
-        """Register those that are new, tell of what changed, and give signs of life."""
+        """Register new clients, report changes, and send keep-alives."""
         for client in list(self.clients.values()):
             yield client.party.id, self._register(client, now)
             if client.controller is not None:
@@ -145,18 +145,18 @@ class ClientHost:
                     each.decided(why)
 
     def obstacles(self) -> Iterator[str]:
-        """For what clients wait, in sentences."""
+        """What clients wait for, in sentences."""
         for id_, client in self.clients.items():
             for name in dict.fromkeys(each.name for each in client.waiting):
                 yield f"client {client.party.name} waits in topic {name}: {self.obstacle(id_)}"
 
     def obstacle(self, id_: bytes) -> str:
-        """For what a client waits, in a sentence."""
+        """What a client waits for, in a sentence."""
         controller = self.clients[id_].controller
         return controller.membership.awaited() if controller is not None else ""
 
     def servers(self, id_: bytes, topic: bytes) -> tuple[Contact, ...] | None:
-        """Who may serve a client directly in a topic, as the scope's manager says. None: this peer is in no scope."""
+        """The peers that may serve a client directly in a topic, as the manager says. None: in no scope."""
         controller = self.controller(id_)
         if controller is None or self.membership is None:
             return None
@@ -172,7 +172,7 @@ class ClientHost:
         return waiting.direct or any(each.apply(waiting.name, "clients") for each in self.membership.bounds())
 
     def _verdict(self, client: HostedClient, waiting: WaitingUse) -> str | None:
-        """Why a client may not do this; empty: it may. None: no manager has said it yet."""
+        """Why a client may not do this; empty: it may. None: no manager has decided yet."""
         if self.membership is None or not self._is_to_be_decided(waiting) or client.controller is None:
             return ""
         membership = client.controller.membership

@@ -1,13 +1,12 @@
-"""What becomes of a manager's orders in the data path: the channels of each topic at a member (figures 15 to 19).
+"""How a manager's orders enter the data path: the channels of each topic at a member (figures 15 to 19).
 
-A topic's tree stays what a member reports to, recovers from and is counted by. Where a scope's policy has channels
-beside it, the bundles take those channels, with records and filters, and so does the link to a child to which one of
-them leads: what the child does not get over it comes over others, or else it asks its parent for it.
+Along a topic's tree, members report, recover and are counted. If a scope's policy has channels beside it, bundles take
+those channels, with records and filters. If one of them leads to a child, the link to that child carries only what the
+channel does. The rest reaches the child over other channels, or the child requests it from its parent.
 
-A bundle without a record begins its way where it comes into the scope, at the entry point, or where its source is. Else
-it is a repair, or on its way over the tree, because its source or somebody after that had no orders yet. It goes on
-under the last record with which a bundle of its stream came, and in any case over the links of the tree, for those at
-their ends may have no other way to it.
+A bundle without a record starts where it enters the scope, at the entry point, or where its source is. Otherwise it is
+a repair, or travels along the tree because its source or a later peer had no orders yet. It continues under the last
+record of its stream. It also takes the links of the tree, because the peers there may have no other way to get it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +40,7 @@ Key = tuple[bytes, Term]
 
 
 class Installing:
-    """Makes filters of the channels that are ordered of this peer, anew whenever the orders change."""
+    """Turns the channels that this peer is ordered to keep into filters, whenever the orders change."""
 
     def __init__(self, host: Host, customs: Customs) -> None:
         self.host, self.customs, self.rate_limits = host, customs, RateLimits(host)
@@ -56,7 +55,7 @@ class Installing:
         self.changing: dict[bytes, None] = {}  # topics whose policy changes
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
-        """Go by these orders: the topics in which that changes something."""
+        """Obey these orders, and return the topics in which something changes."""
         channels = controller.channels if controller is not None else ()
         assignments = controller.membership.recorded() if controller is not None else {}
         ring = controller.membership.ring() if controller is not None else ()
@@ -90,7 +89,7 @@ class Installing:
         return topic in self.changing
 
     def _beginning_here(self, controller: LocalController) -> Iterator[tuple[bytes, bytes]]:
-        """The records of what this peer numbers as a source, in topics of which channels take that."""
+        """The records of what this peer numbers as a source, in topics whose channels take it."""
         labels = controller.membership.ordered_labels()
         for topic, assignment in self.assignments.items():
             if assignment.depth is not None:
@@ -112,13 +111,13 @@ class Installing:
             if contact is not None and any(each.topic in self.assignments for each in order.constraints):
                 try:
                     yield contact, order, crossing(order, self._beginning(order), self.customs)
-                except LocalError:  # there is no such filter here, or it takes other arguments
+                except LocalError:  # this filter is not installed here, or has other arguments
                     self.host.trace(Mark("filter_unusable"))
                 except Malformed:
                     self.host.trace(Mark("multicast_unusable"))
 
     def _ways(self, topic: bytes, crossed: list[tuple[Contact, ChannelOrder, Filter]]) -> dict[bytes, Way]:
-        """One way to each peer, that takes what any of the channels there takes."""
+        """One way to each peer, which takes what any of the channels there takes."""
         found, rates = dict[Contact, list[Filter]](), dict[Contact, list[Rate]]()
         for contact, order, filter_ in crossed:
             concerned = [each for each in order.constraints if each.topic == topic]
@@ -142,7 +141,7 @@ class Installing:
         return enters
 
     def _begins(self, envelope: Envelope) -> bool:
-        """Does a bundle without a record begin its way over channels here?"""
+        """Does a bundle without a record start over channels here?"""
         term, assignment = envelope.term, self.assignments[envelope.topic]
         if not term.of_source:
             return assignment.rank == 0
@@ -151,7 +150,7 @@ class Installing:
         return assignment.ring == 0 and envelope.kind is not REPAIR
 
     def arrived(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
-        """A bundle arrived with a record: it stops here if it should be elsewhere. Others' records mean nothing."""
+        """A bundle with a record arrived: stop it if it belongs elsewhere. Other scopes' records mean nothing."""
         topic, record = bundle.envelope.topic, bundle.envelope.record
         if topic not in self.topics:
             return without_record(bundle)
@@ -166,16 +165,16 @@ class Installing:
             self.right[topic, record] = None
         stream, assignment = stream_of(bundle.envelope), self.assignments[topic]
         if stream[1] is NO_TERM and (assignment.ring == 0 or assignment.begins):
-            return bundle  # what came to the entry point without a record begins there, wherever another one began
+            return bundle  # bundles without a record start at the entry point, wherever others started
         former = self.last.get(stream)
-        if former is None or top(record) <= top(former):  # some peer may have begun one that lacks levels above
+        if former is None or top(record) <= top(former):  # a peer may have begun one that lacks levels above
             if former is None and len(self.last) >= STREAMS_MAX:
                 self.last = {}
             self.last[stream] = record
         return bundle
 
     def _beginning(self, order: ChannelOrder) -> Callable[[Envelope], bytes]:
-        """The record of bundles that come without one: a repair goes on under the last one of its stream."""
+        """The record of bundles that have none: a repair continues under the last one of its stream."""
         begun, depths = beginning(order), {each.topic: each.depth for each in order.constraints}
 
         def record(envelope: Envelope) -> bytes:
@@ -202,7 +201,7 @@ class Installing:
         return bundle.under(msgspec.structs.replace(bundle.envelope, record=encode(record)))
 
     def explain(self, node: bytes, bundle: Bundle) -> Decision:
-        """Which of the channels to a peer takes a bundle, or what stopped it at the last one, for people to see."""
+        """Which of the channels to a peer takes a bundle, or what stopped it at the last one, for display."""
         decision = Decision()
         for order in self.channels:
             concerned = [each for each in order.constraints if each.topic == bundle.topic]
@@ -231,7 +230,7 @@ def stream_of(envelope: Envelope) -> Key:
 
 
 def _rooted(controller: LocalController | None) -> list[bytes]:
-    """The topics that are rooted at a managed scope: all peers that use them are in it."""
+    """The topics that are rooted at a managed scope. All peers that use them are in it."""
     roles = controller.membership.roles if controller is not None else {}
     return [topic for topic, role in roles.items() if role.root != OVERLAY]
 
@@ -251,7 +250,7 @@ def refusal(order: ChannelOrder, concerned: list[Constraint], record: Record) ->
 
 
 def leading_to(order: ChannelOrder) -> Contact | None:
-    """Where the data path sends what takes a channel; None if it cannot."""
+    """Where the data path sends bundles that take a channel; None if it cannot."""
     match order.spec:
         case Address(peer):
             return peer
@@ -262,7 +261,7 @@ def leading_to(order: ChannelOrder) -> Contact | None:
 
 
 def beginning(order: ChannelOrder) -> Callable[[bytes], bytes]:
-    """The record of a topic's bundles that come to a channel without one: they are on their way to it from anywhere."""
+    """The record of a topic's bundles that reach a channel without one: they may come from anywhere."""
     here, *inside = order.label.source
 
     def begun(topic: bytes) -> bytes:

@@ -26,7 +26,7 @@ class MalformedRecord(Malformed):
 
 
 class ChannelLabel(NamedTuple):
-    """What a channel is called: P:B-Q:C leads from the peer B in P to the peer C in Q, members of one scope.
+    """The name of a channel: P:B-Q:C leads from the peer B in P to the peer C in Q, members of one scope.
 
     Delegation extends `source`; the choice of an entry point extends `target`. A channel to all members at once, over a
     multicast mechanism, has no target.
@@ -48,7 +48,7 @@ def encode_label(label: int, out: bytearray) -> None:
 
 
 def decode_label(data: bytes, at: int) -> tuple[int, int]:
-    """The label at an offset, and the offset behind it. There is one way to write each label."""
+    """The label at an offset, and the offset after it. Each label has one encoding."""
     label = 0
     for place, byte in enumerate(data[at : at + LABEL_BYTES_MAX]):
         label |= (byte & 0x7F) << 7 * place

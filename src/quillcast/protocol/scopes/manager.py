@@ -1,11 +1,11 @@
 """The scope manager: administers one scope (QuickSilver, *The Anatomy of a Scope*).
 
 It is a deterministic state machine. Its host feeds it messages and the time, and carries out the effects that it
-answers with. `Save` comes first whenever something changed that must survive a crash, so that nothing is ordered that
-the manager would not know of afterwards.
+returns. `Save` comes first whenever something changed that must survive a crash. So the manager never orders anything
+that it would not know after a crash.
 
-Each input changes the state and marks topics. `_settle` then composes the marked topics anew, compares what each member
-is ordered with what it was told, and says what is new upwards, downwards and to senders.
+Each input changes the state and marks topics. `_settle` then composes the marked topics again, compares each member's
+orders with what it was told, and sends what is new to owners, members and senders.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,7 +83,7 @@ class ScopeManager:
         cls, scope: Party, owners: Iterable[Party], config: ScopeConfig,
         tokens: Mapping[bytes, str] = MappingProxyType({}),
     ) -> "ScopeManager":  # fmt: skip
-        """The manager of a new scope, which is to be a member of these, the preferred one first.
+        """The manager of a new scope, which will be a member of these, the preferred one first.
 
         `tokens` of the owners' join lines are by the owners' ids.
         """
@@ -96,7 +96,7 @@ class ScopeManager:
     ) -> "ScopeManager":  # fmt: skip
         """The same manager after a crash; at another place or with other owners, if these are given.
 
-        Raises `ManagerMoved` if it goes on at another peer.
+        Raises `ManagerMoved` if it continues at another peer.
         """
         state = _decoder.decode(saved)
         state.begin_epoch()
@@ -120,7 +120,7 @@ class ScopeManager:
     # ---- inputs
 
     def begin(self, now: float) -> list[Effect]:
-        """Start: register with the owners, and tell all members their orders. Leases begin anew."""
+        """Start: register with the owners, and send all members their orders. Leases start again."""
         self.now = now
         self.measuring.begin(now)
         self.succession = appointed(self.state.scope, self.state.epoch, self.state.secret)
@@ -135,7 +135,7 @@ class ScopeManager:
         return self._effects(self._tell_refusals())
 
     def _judge_again(self) -> None:
-        """The scope's file may say otherwise than before what members may do."""
+        """The scope's file may give members other rights than before."""
         for member in self.state.members.values():
             self._roles_changed(self.members.judge_again(member))
             self._mark(member.refused)
@@ -146,24 +146,24 @@ class ScopeManager:
         return [] if self.superseded else self._effects(self._take(message, now))
 
     def passed(self, now: float) -> list[Effect]:
-        """Time passed: give signs of life, and remove those who gave none. Call it several times per lease."""
+        """Time passed: send keep-alives, and remove silent parties. Call it several times per lease."""
         self.now = now
         return [] if self.superseded else self._effects(self._passed(now))
 
     def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
-        """The operator set these policies, and `config.policy` goes by them: keep them, and change topics."""
+        """The operator set these policies, and `config.policy` follows them: keep them, and change topics."""
         self.state.set_policies(settings)
         self.changed = True
         return self.policies_changed()
 
     def policies_changed(self) -> list[Effect]:
-        """`config.policy` answers otherwise from now on: topics change in two phases (`swaps`)."""
+        """`config.policy` gives other answers from now on: topics change in two phases (`swaps`)."""
         self.swaps.retry()
         self._mark(self.state.topics)
         return self._effects(())
 
     def assignment(self, topic: bytes) -> Assignment:
-        """How the scope stands in a topic: at which depth, or what it waits for."""
+        """The scope's place in a topic: its depth, or what it waits for."""
         kept = self.state.topics[topic]
         if kept.root != self.state.scope.id:
             return self.membership.assignment(topic)
@@ -175,14 +175,14 @@ class ScopeManager:
         return RootScope(self.state.scope.id, self.state.scope.name, self.config.roots or (), self.state.seats())
 
     def roots(self) -> tuple[RootScope, ...]:
-        """The scopes that topics of members may be rooted at: this one, if its rules say so, and those above."""
+        """The scopes at which members' topics may be rooted: this one, if its rules say so, and those above."""
         own = self._own_root()
         return (*([own] if any(is_root for _, is_root in own.rules) else ()), *self.membership.roots())
 
     def seats(self, topic: bytes) -> tuple[int, ...] | None:
-        """The members that are, or have in them, the rendezvous point of a topic and those that are next.
+        """The members that are, or contain, the rendezvous point of a topic and the next closest peers.
 
-        Empty if the first is none of them. None: nobody has seats, as in the overlay.
+        Empty if the rendezvous point is in none of them. None: there are no seats, as in the overlay.
         """
         kept = self.state.topics[topic]
         root = next((root for root in self.known_roots if root.scope == kept.root), None)
@@ -193,18 +193,18 @@ class ScopeManager:
         return tuple(dict.fromkeys(label for label in labels if label is not None)) if labels[:1] != [None] else ()
 
     def bounds(self) -> tuple[Bounds, ...]:
-        """What this scope bounds, and those above it."""
+        """The bounds of this scope, and of those above it."""
         own = Bounds(self.config.bounds)
         return (*([own] if any(rule.wait for rule in own.rules) else ()), *self._limits_above())
 
     def _limits_above(self) -> Iterator[Bounds]:
-        """What scopes above bound. Clients of members are this scope's own matter."""
+        """The bounds of scopes above. This scope alone decides about members' clients."""
         for each in self.membership.bounds():
             rules = tuple(msgspec.structs.replace(rule, clients=False) for rule in each.rules)
             yield Bounds(rules)
 
     def ring(self) -> tuple[Contact, ...]:
-        """Those with a place in the overlay's ring: those of the scopes above, and members of this one if they are few.
+        """The members with a place in the overlay's ring: those of the scopes above, then this one's if they are few.
 
         None as long as the superscope that it prefers may still answer.
         """
@@ -243,7 +243,7 @@ class ScopeManager:
         return ()  # nor does a scope measure round trips (`MeasureRoundTrips`)
 
     def _mark(self, topics: Iterable[bytes]) -> None:
-        """Something changed in these topics: compose them anew."""
+        """Something changed in these topics: compose them again."""
         marked = dict.fromkeys(topics)
         self.topics |= marked
         self.changed = self.changed or bool(marked)
@@ -289,7 +289,7 @@ class ScopeManager:
         yield from self._tell_refusals([member])
 
     def _tell_refusals(self, members: Iterable[Member] | None = None) -> Iterator[NotEntitled]:
-        """The operator hears of what members register for without a right to it, once for each reason."""
+        """Tell the operator what members register for without a right to it, once for each reason."""
         for member in self.state.members.values() if members is None else members:
             for role in member.refused.values():
                 for _, why in self.rights.refusals(member, role):
@@ -297,7 +297,7 @@ class ScopeManager:
                         yield NotEntitled(why)
 
     def _of_client(self, message: Registration | Alive, now: float) -> Iterable[Effect]:
-        """A member speaks of a client of its own: tell what that may do."""
+        """A member mentions a client of its own: say what that client may do."""
         if isinstance(message, Alive):
             return self.clients.lives(message, now)
         host, scope = self.members.find(message.member.contact.node_id), self.state.scope
@@ -308,7 +308,7 @@ class ScopeManager:
         return self.clients.registered(message, host, orders, now)
 
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
-        """Members' roles in these topics changed. A topic has the root scope that the first of its members names."""
+        """Members' roles in these topics changed. A topic has the root scope that its first member names."""
         for topic in topics:
             roles, kept = self.members.roles(topic), self.state.topics.get(topic)
             if not roles:
@@ -322,7 +322,7 @@ class ScopeManager:
         self.changed = True
 
     def _succeeded(self, message: Succession) -> Iterator[Effect]:
-        """Somebody shows that the manager began a later epoch than this one: elsewhere, or this is an old state."""
+        """A party proves that the manager began a later epoch than this one: elsewhere, or this state is old."""
         own = self.succession
         if own is None or (message.scope, message.key) != (own.scope, own.key) or message.rank <= own.rank:
             return
@@ -332,7 +332,7 @@ class ScopeManager:
             yield Superseded(message.epoch, message.contact)
 
     def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
-        """A sign of life. Whatever epoch a member names, only a signed statement ends this manager."""
+        """A keep-alive. Whatever epoch a member names, only a signed statement ends this manager."""
         member = self.members.lives(message.member.id, now)
         serial = member.serial if member is not None else 0
         yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
@@ -347,7 +347,7 @@ class ScopeManager:
         if member is not None:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
             self.measuring.forget_member(member.label, id_)
-            self._mark(self.orders.parts.get(member.label, ()))  # also where it only forwarded what was on its way
+            self._mark(self.orders.parts.get(member.label, ()))  # also where it only forwarded bundles in transit
             self.orders.remove(member.label)
             self.state.change_keys()
             self.orders.owe_keys()
@@ -355,7 +355,7 @@ class ScopeManager:
             self._roles_changed(member.roles)
 
     def _choose_ring(self) -> None:
-        """Members came or went: do others have a place in the overlay's ring now?"""
+        """Members came or went: choose which have a place in the overlay's ring."""
         if self.state.choose_ring():
             self.orders.owe(self.state.members)
             self._mark(self.state.topics)
@@ -377,7 +377,7 @@ class ScopeManager:
         self._mark(self._shared_anew(former))
 
     def _shared_anew(self, former: Mapping[bytes, tuple[Rate, ...]]) -> Iterable[bytes]:
-        """The topics in which senders may send at another rate, after others came or went, or said another rate."""
+        """The topics in which senders' rates change, after others came or went, or asked for another rate."""
         limited = any(self.config.in_all[1:3]) and self.receiver.rates() != former
         return self.state.topics if limited else ()
 
@@ -385,7 +385,7 @@ class ScopeManager:
 
     def _passed(self, now: float) -> Iterator[Effect]:
         unheard = [self.members.labels[id_] for id_ in self.members.unheard]
-        self.orders.owe(unheard)  # they may have missed that this epoch began, maybe at another peer than before
+        self.orders.owe(unheard)  # they may have missed that this epoch began, perhaps at another peer
         since = now - self.config.lease_s
         for id_ in self.members.silent(since):
             self._remove(id_, "fell silent")
@@ -424,7 +424,7 @@ class ScopeManager:
         yield from self.receiver.settle(topics, lambda topic, of: self._composition(topic).specification(of))
 
     def _look_at_roots(self) -> None:
-        """Do topics have other root scopes, or other peers as rendezvous points? Members and owners hear of it."""
+        """Look for topics with other root scopes or rendezvous points, and tell members and owners."""
         self.membership.offer(self.state.seats(RING_MAX))
         roots = self.roots()
         if roots != self.known_roots:
@@ -445,7 +445,7 @@ class ScopeManager:
         return _called(self.state.members[label]) if label in self.state.members else f"member {label}"
 
     def _compose_all(self) -> dict[bytes, None]:
-        """Compose the topics in which something changed, and all if others than before share what may leave in all."""
+        """Compose the topics in which something changed, and all if other members now share what may leave in all."""
         composed = dict[bytes, None]()
         while self.topics:
             topics, self.topics = self.topics, {}
@@ -484,7 +484,7 @@ class ScopeManager:
     def _refusals(
         self, member: Member, topic: bytes, above: tuple[tuple[Doing, str], ...]
     ) -> Iterator[tuple[Doing, str]]:
-        """What a member registered for, and this scope or one above it does not let it do."""
+        """What a member registered for, but this scope or one above it does not allow."""
         if (refused := member.refused.get(topic)) is not None:
             yield from self.rights.refusals(member, refused)
         if (role := member.roles.get(topic)) is not None:
@@ -493,14 +493,14 @@ class ScopeManager:
                     yield doing, why
 
     def _tell_head(self, topic: bytes) -> None:
-        """Tell the superscope who speaks for this scope among its members, if that is another peer than before."""
+        """Tell the superscope which peer speaks for this scope among its members, if that changed."""
         role, head = self.membership.roles.get(topic), self._head(topic)
         if role is not None and role.head != head:
             self.membership.set_role(topic, msgspec.structs.replace(role, head=head))
             self.changed = True
 
     def _head(self, topic: bytes) -> Contact | None:
-        """Who speaks for this scope in the domain around it, if there is one."""
+        """The peer that speaks for this scope in the domain around it, if there is one."""
         return self.state.head(topic) if self.membership.circles(topic) else None
 
     def scope_name(self, id_: bytes) -> str:
@@ -527,7 +527,7 @@ class ScopeManager:
         return Composition(self.state, self.config, topic, around, self.members.using(topic), policy, swap)
 
     def _scopes_to_ask(self) -> dict[Party, ChannelWish]:
-        """The scopes whose subchannels are delegated one by one, and for what."""
+        """The scopes whose subchannels are delegated one by one, and for which channels."""
         wanted = dict[Party, ChannelWish]()
         for order in self.membership.channels() if self.config.split else ():
             if isinstance(order.spec, Ask):
@@ -557,5 +557,5 @@ def _called(member: Member) -> str:
 
 
 def _name(topic: bytes, roles: Iterable[Role]) -> str:
-    """The topic's name, as far as a member told it and it is the right one."""
+    """The topic's name, if a member said it and it is the right one."""
     return next((role.name for role in roles if role.name and topic_id(role.name) == topic), "")

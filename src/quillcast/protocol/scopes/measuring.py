@@ -1,12 +1,12 @@
-"""What a manager has its members measure, and which topics it composes anew for that.
+"""What a manager has its members measure, and which topics it composes again because of the results.
 
-Entry points are chosen by their round trips to senders, and to the peer outside below which the scope hangs in the
-overlay's tree. Some policies go by round trips between members.
+Entry points are chosen by their round trips to senders, and to the scope's parent in the overlay's tree. Some policies
+use round trips between members.
 
-Who is the entry point decides below whom the scope hangs, and that decides who is the entry point. So two members could
-take turns for ever, each nearer to the other's parent than that one, while the tree follows. A new parent therefore
-counts at once only if the last one was long ago. Otherwise there is a pause, which doubles each time, and then the
-parent of that moment counts.
+The entry point decides which peer is the scope's parent, and the parent decides which member is the entry point. So two
+members could take turns for ever, each nearer to the other's parent than the other is. A new parent therefore counts at
+once only if the last change was long ago. Otherwise there is a pause, which doubles each time, and then the parent of
+that moment counts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,18 +20,18 @@ from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import ScopeState
 
-AGAIN_S = 300.0  # at least, until a member measures round trips again; a guess: ways seldom change
+AGAIN_S = 300.0  # at least, until a member measures round trips again; a guess: paths seldom change
 
 
 class Pause(NamedTuple):
-    """Until when a topic's parent stays what it is to the manager, and how long the pause after that is."""
+    """Until when the manager keeps a topic's parent, and how long the next pause is."""
 
     until: float
     next_s: float
 
 
 class Parents:
-    """Below which peers of the overlay a scope hangs, by topic."""
+    """A scope's parents in the overlay's trees, by topic."""
 
     def __init__(self, lease_s: float) -> None:
         self.lease_s = lease_s
@@ -40,12 +40,12 @@ class Parents:
         self.pauses: dict[bytes, Pause] = {}
 
     def hear(self, topic: bytes, parent: Party, now: float) -> bool:
-        """The entry point has this parent. True: that counts from now on, and is new."""
+        """The entry point has this parent. True: it is new, and counts from now on."""
         self.told[topic] = parent
         return self._heed(topic, now)
 
     def passed(self, now: float) -> list[bytes]:
-        """The topics in which another parent counts, now that the pause is over."""
+        """The topics whose parent changes now that their pause is over."""
         return [topic for topic in [*self.told] if self._heed(topic, now)]
 
     def _heed(self, topic: bytes, now: float) -> bool:
@@ -60,35 +60,35 @@ class Parents:
         return True
 
     def forget(self, topic: bytes) -> None:
-        """The scope takes no part in it any more."""
+        """The scope no longer takes part in it."""
         for held in (self.heeded, self.told, self.pauses):
             held.pop(topic, None)
 
     def ids(self) -> dict[bytes, Party]:
-        """Those that count, by their ids."""
+        """The parents that count, by their ids."""
         return {parent.id: parent for parent in self.heeded.values()}
 
 
 class Measuring:
-    """Who is to measure what in one scope, and what was found."""
+    """Which members measure what in one scope, and the results."""
 
     def __init__(self, state: ScopeState, lease_s: float, members: Members, receiver: Receiver) -> None:
         self.state, self.members, self.receiver = state, members, receiver
         self.round_trips = RoundTripTable()
         self.parents = Parents(lease_s)
-        self.asking: dict[bytes, None] = {}  # topics whose policies go by round trips between members
-        self.measured: dict[bytes, None] = {}  # those for which more is known than when they were composed
+        self.asking: dict[bytes, None] = {}  # topics whose policies use round trips between members
+        self.measured: dict[bytes, None] = {}  # topics for which more is known than when they were composed
         self.again: list[int] = []  # members that are to measure again
         self.again_at = 0.0
 
     def begin(self, now: float) -> None:
-        """What was measured before this manager began is known no more."""
+        """Measurements from before this manager began are lost."""
         self.again_at = now + AGAIN_S
 
-    # ---- what comes in: each answers with the topics to compose anew
+    # ---- what comes in: each returns the topics to compose again
 
     def heard(self, message: Measured) -> Iterable[bytes]:
-        """Senders' round trips count at once; those between members with time, for many come together."""
+        """Senders' round trips count at once. Those between members count later, because many arrive together."""
         member = self.members.find(message.member)
         if member is None or not self.round_trips.note(member.label, message.to, message.seconds):
             return ()
@@ -98,7 +98,7 @@ class Measuring:
         return (*member.roles, *of_parent) if message.to in self.state.senders else of_parent
 
     def hangs_below(self, message: HangsBelow, now: float) -> Iterable[bytes]:
-        """The entry point has this parent outside: who of the three is nearest to that?"""
+        """The entry point has this parent outside: find which of the three is nearest to it."""
         topic, member = message.topic, self.members.find(message.member)
         kept = self.state.topics.get(topic)
         if kept is None or member is None or member.label not in kept.entries[:1]:
@@ -123,7 +123,7 @@ class Measuring:
                 self.round_trips.forget_party(id_)
 
     def forget_topic(self, topic: bytes) -> None:
-        """No member takes part in it any more."""
+        """No member takes part in it any longer."""
         former = self.parents.ids()
         self.parents.forget(topic)
         self.asking.pop(topic, None)
@@ -137,23 +137,23 @@ class Measuring:
     # ---- what goes out
 
     def parent(self, topic: bytes) -> bytes | None:
-        """The peer outside below which the scope hangs in a topic, if it is known."""
+        """The scope's parent outside in a topic, if it is known."""
         parent = self.parents.heeded.get(topic)
         return parent.id if parent is not None else None
 
     def asks(self, topic: bytes, *, between_members: bool) -> None:
-        """A topic was composed anew: does its policy go by round trips between members?"""
+        """A topic was composed again: does its policy use round trips between members?"""
         if between_members:
             self.asking[topic] = None
         else:
             self.asking.pop(topic, None)
 
     def measure(self, topic: bytes) -> Iterator[Effect]:
-        """The entry point and its stand-bys measure the way to the senders, or to their parent in the overlay's tree.
+        """The entry point and its stand-bys measure round trips to the senders, or to the parent in the overlay's tree.
 
-        No other member does anything outside.
+        No other member measures anything outside.
 
-        If the topic's policy goes by round trips, members measure those between them.
+        If the topic's policy uses round trips, members measure those between them.
         """
         if topic not in self.state.topics:
             return
@@ -173,7 +173,7 @@ class Measuring:
                 yield from self._have_measured(label, unmeasured, parties)
 
     def measure_again(self, now: float) -> Iterator[Effect]:
-        """Ways change: from time to time members measure again what they measured, one member after another."""
+        """Paths change: from time to time, one member after another repeats its measurements."""
         if not self.again and now >= self.again_at:
             self.again, self.again_at = [*self.round_trips.seconds], now + AGAIN_S
         if self.again and (label := self.again.pop()) in self.state.members:

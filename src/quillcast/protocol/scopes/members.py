@@ -21,12 +21,12 @@ class Members:
         self.labels = {member.party.id: member.label for member in state.members.values()}
         self.heard_at: dict[bytes, float] = {}
         self.unheard: dict[bytes, None] = {}  # members that may not know yet of this epoch
-        self.users: dict[bytes, dict[int, None]] = {}  # by topic: who has a role in it, or is refused one
+        self.users: dict[bytes, dict[int, None]] = {}  # by topic: the members with a role in it, or refused one
         for member in state.members.values():
             self._note_user(member, (*member.roles, *member.refused))
 
     def begin(self, now: float) -> None:
-        """All leases begin anew."""
+        """All leases start again."""
         self.heard_at, self.unheard = dict.fromkeys(self.labels, now), dict.fromkeys(self.labels)
 
     def find(self, id_: bytes) -> Member | None:
@@ -99,13 +99,13 @@ class Members:
                 raise ManagerElsewhere(party.name, known.address, party.contact.address)
 
     def disproof(self, id_: bytes, shown: Succession | None) -> Succession | None:
-        """What proves that a scope's manager began a later epoch than the one that is shown; None: nothing does."""
+        """The proof that a scope's manager began a later epoch than the one that is shown; None: there is none."""
         proof = self.state.proofs.get(id_)
         is_old = proof is not None and shown is not None and shown.key == proof.key and shown.epoch < proof.epoch
         return proof if is_old else None
 
     def lives(self, id_: bytes, now: float) -> Member | None:
-        """A sign of life came; None: it is no member."""
+        """A keep-alive came; None: the party is not a member."""
         member = self.find(id_)
         if member is not None:
             self.heard_at[id_] = now
@@ -113,7 +113,7 @@ class Members:
         return member
 
     def remove(self, id_: bytes) -> Member | None:
-        """End a membership: who it was."""
+        """End a membership, and return the member."""
         label = self.labels.pop(id_, None)
         self.heard_at.pop(id_, None)
         self.unheard.pop(id_, None)
@@ -126,17 +126,17 @@ class Members:
         return member
 
     def silent(self, since: float) -> list[bytes]:
-        """Who has not been heard from since then."""
+        """The members that have been silent since then."""
         return [id_ for id_, at in self.heard_at.items() if at < since]
 
     def judge_again(self, member: Member) -> tuple[bytes, ...]:
-        """The rules may be others than before: the topics in which a member has other roles now."""
+        """The rules may have changed: the topics in which a member has other roles now."""
         changed = self.rights.judge_again(member)
         self._note_user(member, changed)
         return changed
 
     def using(self, topic: bytes) -> list[Member]:
-        """Who has a role in a topic, or is refused one, in the order of arrival."""
+        """The members with a role in a topic, or refused one, in the order of arrival."""
         return [self.state.members[label] for label in sorted(self.users.get(topic, ()))]
 
     def _note_user(self, member: Member, topics: Iterable[bytes]) -> None:
@@ -161,7 +161,7 @@ class Members:
         return any(each.relation == "member" and topic in each.roles for each in self.using(topic))
 
     def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
-        """Members that take another scope for the topic's root scope."""
+        """Members that name another root scope for the topic."""
         using = self.using(topic)
         return [each for each in using if (role := each.roles.get(topic)) is not None and role.root != root]
 

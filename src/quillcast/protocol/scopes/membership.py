@@ -1,8 +1,8 @@
-"""A party as a member, or client, of its owners: what it registers, and what they order of it.
+"""A party as a member, or client, of its owners: what it registers, and what they order.
 
 A peer and a scope register alike. For each topic a party registers with one owner, the first that is the topic's root
-scope or lies below it. An owner that is silent changes nothing about the channels that stand; what it has not answered
-waits, and says for whom.
+scope or lies below it. While an owner is silent, its channels stay. Topics that it has not answered wait, and
+say for which manager.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,7 +66,7 @@ class Owner(msgspec.Struct):
         return (self.orders.epoch, self.orders.number) if self.orders is not None else (0, 0)
 
     def assignment(self, topic: bytes) -> Assignment | None:
-        """What it said of its member's assignment in a topic, unless it waits itself and does not know for what."""
+        """Its member's assignment in a topic, unless it waits itself and does not know for what."""
         answers = self.orders.assignments if self.orders is not None else ()
         return next((each for each in answers if each.topic == topic and (each.depth is not None or each.why)), None)
 
@@ -80,11 +80,11 @@ class Membership:
 
     def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float, relation: Relation = "member") -> None:
         self.me, self.owners, self.lease_s, self.relation = me, owners, lease_s, relation
-        self.proof: Succession | None = None  # of a scope: that its manager runs here
+        self.proof: Succession | None = None  # of a scope: the proof that its manager runs here
         self.roles: dict[bytes, Role] = {}
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
-        self.unregistered: dict[bytes, None] = {}  # owners that are to be told of the roles
+        self.unregistered: dict[bytes, None] = {}  # owners that must be told of the roles
         self.seats: tuple[Contact, ...] = ()  # of this party, as a scope
 
     def begin(self, now: float) -> None:
@@ -93,11 +93,11 @@ class Membership:
         self.unregistered = dict.fromkeys(self.owners)
 
     def prove(self, proof: Succession | None) -> None:
-        """This shows that the manager of this scope runs here."""
+        """Keep the proof that the manager of this scope runs here."""
         self.proof = proof
 
     def set_role(self, topic: bytes, role: Role | None) -> None:
-        """Take this part in a topic from now on; None: none."""
+        """Take this part in a topic from now on; None: take no part."""
         if role is None:
             self.roles.pop(topic, None)
         else:
@@ -131,12 +131,12 @@ class Membership:
         return next((owner for owner in leading if not owner.refused), None)
 
     def is_top(self, topic: bytes) -> bool:
-        """Does it take part in the topic in the overlay itself, for no scope is above it?"""
+        """Does it take part in the topic in the overlay itself, because no scope is above it?"""
         role = self.roles.get(topic)
         return role is not None and role.root == OVERLAY and not self.owners
 
     def assignment(self, topic: bytes) -> Assignment:
-        """How this party stands in a topic, or what it waits for."""
+        """This party's place in a topic, or what it waits for."""
         if self.is_top(topic):
             return Assignment(topic, depth=1, ring=0)
         owner = self._owner(topic)
@@ -185,18 +185,18 @@ class Membership:
         return bool(owners)
 
     def obstacle(self) -> str:
-        """Why an owner does not have this party as a member, in a sentence; empty if all have."""
+        """Why an owner does not accept this party as a member, in a sentence; empty if all do."""
         refused = [why for owner in self.owners.values() if (why := owner.refused or owner.unmanaged)]
         unanswered = any(owner.orders is None for owner in self.owners.values())
         return refused[0] if refused else self.awaited() if unanswered else ""
 
     def obstacles(self) -> dict[str, str]:
-        """By the names of owners that do not have this party as a member: why not, in a sentence."""
+        """By the names of owners that do not accept this party as a member: why not, in a sentence."""
         told = {each.party.name: each.refused or each.unmanaged for each in self.owners.values()}
         return {name: why.removeprefix(f"scope {name}: ") for name, why in told.items() if why}
 
     def awaited(self) -> str:
-        """For whose answer this party waits, in a sentence."""
+        """Whose answer this party waits for, in a sentence."""
         silent = [self.owners[id_].party.name for id_ in self.silent]
         if silent:
             return f"scope {', '.join(silent)} is silent; the registration waits for its manager"
@@ -205,7 +205,7 @@ class Membership:
         return f"the registration waits for an answer from scope {names}"
 
     def ring(self) -> tuple[Contact, ...]:
-        """Those through whom this party reaches the overlay's ring, as its first owner that knows any says.
+        """The peers through which this party reaches the overlay's ring, from its first owner that knows any.
 
         None as long as an owner that it prefers may still answer.
         """
@@ -214,14 +214,14 @@ class Membership:
         return next((orders.ring for orders in self._obeyed() if orders.ring), ())
 
     def roots(self) -> tuple[RootScope, ...]:
-        """The scopes that topics may be rooted at, the nearest first."""
+        """The scopes at which topics may be rooted, the nearest first."""
         known = {root.scope: root for orders in reversed([*self._obeyed()]) for root in reversed(orders.roots)}
         return tuple(reversed(known.values()))
 
     def invited_by(self, invitation: bytes, topic: bytes) -> bool:
-        """Does an invitation show that an owner wants the peer that sent it as the parent of this party, in a topic?
+        """Does an invitation prove that an owner wants its sender as this party's parent in a topic?
 
-        Only an entry point has a parent outside, and it has none inside. A peer that expects otherwise has old orders.
+        Only an entry point has a parent outside, and it has none inside. Other invitations follow old orders.
         """
         for orders in self._obeyed():
             if invitation and invitation in (orders.invitation, orders.entrance):
@@ -230,11 +230,11 @@ class Membership:
         return False
 
     def bounds(self) -> tuple[Bounds, ...]:
-        """What scopes above bound."""
+        """The bounds of scopes above."""
         return tuple(dict.fromkeys(each for orders in self._obeyed() for each in orders.bounds))
 
     def why_not(self, name: str, topic: bytes, doing: Doing) -> str | None:
-        """Why this party may not begin to do this in a topic, in a sentence. Empty: it may. None: nobody bounds it."""
+        """Why this party may not begin to do this in a topic, in a sentence. Empty: it may. None: there is no bound."""
         if not any(each.apply(name, doing) for each in self.bounds()):
             return None
         answer = self.answer(topic)
@@ -244,7 +244,7 @@ class Membership:
         return refused or (answer.why if answer is not None else "") or self.awaited()
 
     def refusals(self, topic: bytes) -> tuple[tuple[Doing, str], ...]:
-        """What this party has no right to in a topic, of what it registered for, and why."""
+        """What this party registered for in a topic without a right to it, and why."""
         answer = self.answer(topic)
         return answer.refusals if answer is not None else ()
 
@@ -254,7 +254,7 @@ class Membership:
         return [topic for topic in dict.fromkeys(told) if self.refusals(topic)]
 
     def answer(self, topic: bytes) -> Assignment | None:
-        """How this party stands in a topic, as an owner answered its present roles. None: it has not yet."""
+        """This party's place in a topic, as an owner answered its present roles. None: no answer yet."""
         owner = self._owner(topic)
         if owner is None or owner.orders is None or not owner.asked <= owner.orders.serial <= owner.serial:
             return None
@@ -277,24 +277,24 @@ class Membership:
         return {group.mechanism: group.key for orders in self._obeyed() for group in orders.groups}
 
     def ordered_assignments(self) -> dict[bytes, Assignment]:
-        """How this party stands by its owners' orders, also in topics in which it takes no part for itself."""
+        """This party's places by its owners' orders, also in topics in which it takes no part for itself."""
         return {each.topic: each for _, each in self._ordered()}
 
     def ordered_labels(self) -> dict[bytes, int]:
-        """By topic: the label that this party has where it stands so."""
+        """By topic: the label that this party has in that place."""
         return {each.topic: orders.label for orders, each in self._ordered()}
 
     def ordering(self, topic: bytes) -> Party | None:
-        """The owner that says how this party stands in a topic."""
+        """The owner that decides this party's place in a topic."""
         return next((orders.owner for orders, each in self._ordered() if each.topic == topic), None)
 
     def domains(self) -> dict[bytes, tuple[Circle, ...]]:
-        """By topic: the recovery domains that this party has an agent in, its owner's first and then those around."""
+        """By topic: the recovery domains in which this party has an agent, its owner's first and then outer ones."""
         told = ((owner, each) for owner in self._obeyed_owners() for each in owner.circles.items())
         return {topic: circles for owner, (topic, circles) in told if self._orders_in(owner, topic)}
 
     def circles(self, topic: bytes) -> tuple[Circle, ...]:
-        """The recovery domains that this party has an agent in for a topic."""
+        """The recovery domains in which this party has an agent for a topic."""
         owner = self._owner(topic)
         return owner.circles.get(topic, ()) if owner is not None else ()
 
@@ -303,9 +303,9 @@ class Membership:
         return {topic: each for topic, each in self.ordered_assignments().items() if each.records}
 
     def asks_for(self, topic: str) -> bytes:
-        """What a party that this one speaks for names as a topic's root scope, to register with the same owner.
+        """The root scope that a party for which this one speaks must name to register with the same owner.
 
-        That owner's own id, which leads to it also before it has answered; or the overlay, which leads to the first.
+        The owner's own id, which leads to it even before it has answered; or the overlay, which leads to the first.
         """
         root = next((root.scope for root in self.roots() if root.covers(topic)), OVERLAY)
         leading = [id_ for id_, owner in self.owners.items() if owner.leads_to(root) and not owner.refused]
@@ -325,7 +325,7 @@ class Membership:
                     yield owner.orders, each
 
     def _orders_in(self, owner: Owner, topic: bytes) -> bool:
-        """Is this the owner to obey in a topic? Orders of one with which it was registered before may still name it."""
+        """Is this the owner to obey in a topic? A former owner's orders may still name the topic."""
         return len(self.owners) == 1 or self._owner(topic) in (None, owner)
 
     # ---- what owners say
@@ -339,7 +339,7 @@ class Membership:
         return moved and proof is not None and proof.contact.node_id == sender.node_id
 
     def disproof(self, message: Orders | Heard, sender: Contact) -> Succession | None:
-        """What proves that an owner's manager runs elsewhere, or under a later epoch; None: it does not."""
+        """The proof that an owner's manager runs elsewhere, or under a later epoch; None: it does not."""
         id_, proof = (message.owner.id, message.succession) if isinstance(message, Orders) else (message.owner, None)
         owner = self.owners.get(id_)
         if owner is None or owner.proof is None:
@@ -347,7 +347,7 @@ class Membership:
         return owner.proof if message.epoch < owner.proof.epoch or not self.is_owner(id_, sender, proof) else None
 
     def ordered(self, orders: Orders, now: float) -> tuple[bytes, ...]:
-        """An owner's orders came: the topics in which something changes. Those of an old manager are not obeyed."""
+        """An owner's orders came: the topics in which something changes. An old manager's orders are not obeyed."""
         owner = self.owners.get(orders.owner.id)
         if owner is None or (orders.epoch, orders.number) <= owner.stamp:
             return ()
@@ -372,7 +372,7 @@ class Membership:
                 self.unregistered[message.owner] = None
 
     def refused(self, message: RegistrationRefused, now: float) -> tuple[bytes, ...]:
-        """An owner does not take this party: the topics in which it stands differently now."""
+        """An owner refuses this party: the topics in which its place changes."""
         owner = self.owners.get(message.owner)
         if owner is None or message.epoch < owner.stamp[0]:
             return ()
@@ -402,13 +402,13 @@ class Membership:
             yield Send(owner.party, message)
 
     def passed(self, now: float) -> tuple[bytes, ...]:
-        """Time passed: the topics that wait for an owner who has just become silent."""
+        """Time passed: the topics that wait for an owner that has just become silent."""
         newly = [id_ for id_, at in self.heard_at.items() if now - at > self.lease_s and id_ not in self.silent]
         self.silent |= dict.fromkeys(newly)
         return tuple(self.roles) if newly else ()
 
     def beat(self, *, behind: bool = False) -> Iterator[Send]:
-        """Signs of life for all owners; what has had no answer is said again. `behind`: see `Alive`."""
+        """Send keep-alives to all owners, and repeat what was not answered. `behind`: see `Alive`."""
         for id_, owner in self.owners.items():
             if owner.orders is None or owner.refused:
                 self.unregistered[id_] = None
@@ -416,7 +416,7 @@ class Membership:
                 yield self._alive(owner, behind=behind)
 
     def acknowledge(self, id_: bytes) -> Iterator[Send]:
-        """An owner waits for this party to have its orders: a sign of life at once."""
+        """An owner waits for this party to have its orders: send a keep-alive at once."""
         owner = self.owners.get(id_)
         if owner is not None and owner.orders is not None and not owner.refused:
             yield self._alive(owner, behind=True)
@@ -440,7 +440,7 @@ def _changed(old: Orders, new: Orders) -> tuple[bytes, ...]:
 
 
 def _headless(role: Role | None) -> Role | None:
-    """A role, but for the head of the domain: no owner decides anything by that."""
+    """A role without the head of the domain, by which no owner decides anything."""
     return msgspec.structs.replace(role, head=None) if role is not None else None
 
 
@@ -452,7 +452,7 @@ def _domains(orders: Orders) -> Iterator[tuple[bytes, tuple[Circle, ...]]]:
             around.setdefault(topic, []).append(each.circle)
     for assignment in orders.assignments:
         topic, recovery = assignment.topic, assignment.recovery
-        if recovery not in own:  # topics share it: they may be many
+        if recovery not in own:  # shared, because there may be many topics
             own[recovery] = (Circle(orders.owner.id, recovery, orders.others),) if recovery else ()
         yield topic, (*own[recovery], *around[topic]) if topic in around else own[recovery]
 
@@ -470,5 +470,5 @@ def _by_topic(orders: Orders) -> dict[bytes, list[Assignment | ChannelOrder | tu
 
 
 def owners_of(parties: Iterable[Party], tokens: Mapping[bytes, str] = MappingProxyType({})) -> dict[bytes, Owner]:
-    """Owners that nothing is known of yet; `tokens` of their join lines by their ids."""
+    """Owners of which nothing is known yet; `tokens` of their join lines by their ids."""
     return {party.id: Owner(party, token=tokens.get(party.id, "")) for party in parties}

@@ -1,7 +1,7 @@
 """The control interface of scopes: one for the three relations of figure 7.
 
-Both sides tell each other their whole state under a number that grows, and now and then the number alone. So a message
-may be lost or repeated: a party that hears a number without having its state is told that state again.
+Both sides tell each other their whole state under a number that grows, and from time to time the number alone. So a
+message may be lost or repeated: a party that gets a number without its state is told that state again.
 
 ============== ====================================== =========================================
 relation       towards the owner, receiver, host      back
@@ -13,8 +13,8 @@ client-host    Registration (`client`), Alive,        Orders, Heard, Registratio
 sender-receiver ChannelRequest                        ChannelAnswer
 ============== ====================================== =========================================
 
-Between peers they travel inside `Control`, which names the party that they are for. `ServeClient` is between a client's
-host and the peer that is to serve the client directly (`direct`). `ScopeAt` to `ScopeSays` are for questions of people
+Between peers they travel inside `Control`, which names their party. `ServeClient` is between a client's host and the
+peer that will serve the client directly (`direct`). `ScopeAt` to `ScopeSays` are for questions from commands
 (`protocol.scoping.questions`).
 """
 
@@ -77,7 +77,7 @@ class Succession(Message, frozen=True, tag=101):
 
 
 class RootScope(Message, frozen=True):
-    """A scope that is the root scope of topics, and its seats: who may be the rendezvous points of these topics."""
+    """A scope that is the root scope of topics, and its seats: the peers that may be their rendezvous points."""
 
     scope: WireId
     name: Annotated[str, Meta(max_length=64)]
@@ -91,7 +91,7 @@ class RootScope(Message, frozen=True):
 
 
 class TopicBounds(Message, frozen=True):
-    """Who has to wait for the manager's word in the topics of a pattern."""
+    """Who must wait for the manager's permission in the topics of a pattern."""
 
     pattern: Annotated[str, Meta(max_length=255)]
     publishes: bool = False
@@ -103,17 +103,17 @@ class TopicBounds(Message, frozen=True):
 
     @property
     def wait(self) -> bool:
-        """Has anybody to wait?"""
+        """Must anybody wait?"""
         return self.publishes or self.subscribes or self.clients
 
 
 class Bounds(Message, frozen=True):
-    """Where members and clients of a scope wait for its manager's word; the first rule that fits a topic decides."""
+    """Where members and clients of a scope wait for its manager's permission; the first fitting rule decides."""
 
     rules: tuple[TopicBounds, ...]
 
     def apply(self, topic: str, who: Doing | Literal["clients"]) -> bool:
-        """Have those to wait that are about to do this in a topic, or clients?"""
+        """Must parties, or clients, wait that are about to do this in a topic?"""
         found = next((rule for rule in self.rules if patterns.covers(rule.pattern, topic)), None)
         return found is not None and bool(getattr(found, who))
 
@@ -197,7 +197,7 @@ class GroupKey(Message, frozen=True):
     key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
-OTHERS_MAX = 16  # members of a recovery domain that a member is told of; a guess: that many may fail at a time
+OTHERS_MAX = 16  # members of a recovery domain that a member knows; a guess: that many may fail at a time
 
 
 class Circle(Message, frozen=True):
@@ -262,9 +262,9 @@ class Heard(Message, frozen=True, tag=94):
 
 
 class RegistrationRefused(Message, frozen=True, tag=95):
-    """The registration cannot be accepted; `why` is a sentence for people.
+    """The registration cannot be accepted; `why` is a sentence for users.
 
-    Epoch 0: the manager does not run where it was asked, or not yet. Who has its orders ignores that.
+    Epoch 0: the manager does not run where it was asked, or not yet. Members that have its orders ignore this.
     """
 
     owner: WireId
@@ -286,7 +286,7 @@ class ChannelRequest(Message, frozen=True, tag=96):
 
 
 class ChannelAnswer(Message, frozen=True, tag=97):
-    """Use these channels from now on, and keep to the agreed rates that their specifications name."""
+    """Use these channels from now on, and keep the agreed rates in their specifications."""
 
     receiver: WireId
     epoch: Number
@@ -312,7 +312,7 @@ class Measured(Message, frozen=True, tag=99):
 
 
 class HangsBelow(Message, frozen=True, tag=105):
-    """The member, as the scope's entry point for a topic, has this parent outside. Choose who is nearest to that."""
+    """The member, as the scope's entry point for a topic, has this parent outside. Choose the nearest to it."""
 
     owner: WireId
     member: WireId
@@ -337,14 +337,14 @@ ControlMessage = (
 
 
 class Control(Message, frozen=True, tag=100):
-    """A message of the control interface, to a party at the receiver: the peer itself, or a scope that it manages."""
+    """A message of the control interface, for a party at the receiver: the peer itself, or a scope that it manages."""
 
     to: WireId
     message: ControlMessage
 
 
 class ServeClient(Message, frozen=True, tag=106):
-    """A client of the sender will come and show a secret with this digest: let it do this in this topic. Answer."""
+    """A client of the sender will show a secret with this digest: let it do this in this topic. Answer."""
 
     number: Number
     client: WireId
@@ -362,7 +362,7 @@ class ServesClient(Message, frozen=True, tag=107):
 
 
 class EndClient(Message, frozen=True, tag=108):
-    """A client of the sender may do nothing more: serve it no longer."""
+    """A client of the sender may do nothing further: stop serving it."""
 
     client: WireId
 
@@ -377,13 +377,13 @@ class Reached(Message, frozen=True, tag=103):
 
 RING_SHOWN = 3  # members with a place in the ring; there are no more
 ANSWER_MAX = 1 << 20  # bytes of an answer, compressed; a guess: a scope of 20,000 members
-WHY_MAX = 2000  # characters of a sentence why there is none; a guess
+WHY_MAX = 2000  # characters of the reason for no answer; a guess
 AskedOf = Literal["status", "known", "change"]
 """The scope as its manager knows it; what a member last knew; to change it as an operator signed."""
 
 
 class ScopeAt(Message, frozen=True, tag=130):
-    """Routed to the scope's id: remember for a while where its manager runs, and who is in the ring; tell who asks."""
+    """Routed to the scope's id: remember for a while where its manager runs, and its ring members (`FindScope`)."""
 
     succession: Succession
     ring: Annotated[tuple[Contact, ...], Meta(max_length=RING_SHOWN)] = ()

@@ -11,12 +11,12 @@ import msgspec
 
 from quillcast.protocol.security.access import AccessDenied, Key, Signature, is_signed, principal
 
-ORDER_MAX = 64 << 10  # bytes of what is asked; more does not get over the control socket
+ORDER_MAX = 64 << 10  # bytes of a change; the control socket carries no more
 _STATEMENT = b"quillcast change of a scope 1\0"
 
 
 class WantedChange(msgspec.Struct, frozen=True):
-    """What is to change: a question of the control socket, but for the scope's name."""
+    """A wanted change: a question of the control socket, without the scope's name."""
 
     ask: Literal["set_policy", "unset_policy", "invite_to_scope"]
     arguments: dict[str, Any]
@@ -41,7 +41,7 @@ def statement(scope: bytes, node: bytes, change: str) -> bytes:
 def opened(
     signed: SignedChange, name: str, scope: bytes, node: bytes, operators: Collection[str], challenge: str
 ) -> WantedChange:
-    """The change that a peer passes on. Raises `AccessDenied` unless an operator wants that now."""
+    """The change that a peer passes on. Raises `AccessDenied` unless an operator signed it for now."""
     who = principal(signed.key)
     if who not in operators:
         raise AccessDenied(

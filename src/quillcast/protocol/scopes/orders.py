@@ -1,4 +1,4 @@
-"""What each member of a scope is ordered, and what it was told of that."""
+"""The orders of each member of a scope, and which of them it was sent."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -26,7 +26,7 @@ from quillcast.protocol.scopes.state import ScopeState
 
 
 class Common(NamedTuple):
-    """What all members are told alike (`Orders`)."""
+    """The part of `Orders` that is the same for all members."""
 
     above: tuple[bytes, ...]
     ring: tuple[Contact, ...]
@@ -39,10 +39,10 @@ class OrderBook:
 
     def __init__(self, state: ScopeState) -> None:
         self.state = state
-        self.succession: Succession | None = None  # that the manager runs here
+        self.succession: Succession | None = None  # the proof that the manager runs here
         self.parts: dict[int, dict[bytes, Part]] = {label: {} for label in state.members}
         self.told: dict[int, Orders] = {}
-        self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that are to be told
+        self.owed: dict[int, None] = dict.fromkeys(state.members)  # members that must be sent orders
         self.numbers = count(1)
         self.labels: dict[bytes, dict[int, None]] = {}  # by topic: the members that have a part in it
         self.agents: dict[int, Heads] = {}  # by member: its agents in the recovery domain
@@ -50,11 +50,11 @@ class OrderBook:
         self.circle_order: list[int] = []  # these members, in their order
 
     def prove(self, succession: Succession | None) -> None:
-        """This shows that the manager runs here."""
+        """Keep the proof that the manager runs here."""
         self.succession = succession
 
     def owe(self, labels: Iterable[int]) -> None:
-        """Tell these members their orders; they may be new."""
+        """Mark these members, who may be new, to be sent their orders."""
         for label in labels:
             self.parts.setdefault(label, {})
             self.owed[label] = None
@@ -73,11 +73,11 @@ class OrderBook:
             del self.labels[topic]
 
     def owe_keys(self) -> None:
-        """Tell the members of multicast groups the keys, which are others now."""
+        """Mark the members of multicast groups to be sent the changed keys."""
         self.owe([label for label, told in self.told.items() if told.groups])
 
     def update(self, topic: bytes, parts: Mapping[int, Part]) -> bool:
-        """These are all parts in a topic from now on: did that change anything?"""
+        """Replace all parts in a topic. Returns whether anything changed."""
         former = {label: self.parts[label][topic] for label in self.labels.get(topic, ())}
         concerned = sorted({*former, *(label for label in parts if label in self.parts)})
         changed = [label for label in concerned if former.get(label) != parts.get(label)]
@@ -93,7 +93,7 @@ class OrderBook:
         return bool(changed)
 
     def _note_agent(self, topic: bytes, label: int) -> bool:
-        """Who has a member's agent for a topic: itself, or the head of a scope. Is it another?"""
+        """Record which peer has a member's agent for a topic: itself, or a scope's head. True if that changed."""
         member, who = self.state.members.get(label), None
         if member is not None and _has_agent(self.parts[label].get(topic)):
             role = member.roles.get(topic)
@@ -102,16 +102,16 @@ class OrderBook:
         return self.agents.setdefault(label, Heads()).set(topic, who)
 
     def numbers_in(self, topic: bytes) -> dict[int, int]:
-        """The members that have a part in a topic, with the number of what each was told last."""
+        """The members with a part in a topic, with the number of the orders that each was sent last."""
         return {label: self.told[label].number for label in sorted(self.labels.get(topic, ()))}
 
     def settle(self, common: Common) -> Iterator[Send]:
-        """Tell the members that are to be told."""
+        """Send orders to the marked members."""
         owed, self.owed = self.owed, {}
         return (self._tell(label, common) for label in owed)
 
     def _enter_circle(self, labels: Iterable[int]) -> None:
-        """Repairs of these may have become others: see that members of the domain know who comes next."""
+        """The recovery of these may have changed: see that members of the domain know who comes next."""
         found = {label: self._with_agents(label) for label in labels}
         if any(peers != self.circle.get(label, ()) for label, peers in found.items()):
             self.circle = {label: peers for label, peers in sorted((self.circle | found).items()) if peers}
@@ -124,7 +124,7 @@ class OrderBook:
         return tuple(self.agents[label].counts) if label in self.agents else ()
 
     def _others(self, label: int) -> tuple[Contact, ...]:
-        """The peers of the recovery domain that come next after a member. A scope's own come first."""
+        """The next peers of the recovery domain after a member. A scope's own come first."""
         if label not in self.circle:
             return ()
         own, at, count = self.circle[label], bisect_left(self.circle_order, label), len(self.circle_order)
@@ -139,7 +139,7 @@ class OrderBook:
         return (*heads, *contacts)
 
     def repeat(self, label: int, held: tuple[int, int]) -> Iterator[Send]:
-        """A member has the orders of this epoch and number: tell it those that it was told, if they are others."""
+        """A member has the orders of this epoch and number: send its latest orders again, if it lacks them."""
         told = self.told[label]
         if held != (told.epoch, told.number):
             yield Send(self.state.members[label].party, told)
@@ -171,14 +171,14 @@ class OrderBook:
 
 
 class Heads:
-    """The peers that have a member's agents, by topic, and in how many topics each."""
+    """The peers that have a member's agents, by topic, and the number of topics of each."""
 
     def __init__(self) -> None:
         self.of_topic: dict[bytes, Contact] = {}
         self.counts = Counter[Contact]()
 
     def set(self, topic: bytes, who: Contact | None) -> bool:
-        """This peer has the agent for a topic from now on; None: nobody. Is it another one than before?"""
+        """This peer has the agent for a topic from now on; None: no peer. Returns whether that changed."""
         former = self.of_topic.pop(topic, None)
         if who is not None:
             self.of_topic[topic] = who
@@ -196,7 +196,7 @@ def _has_agent(part: Part | None) -> bool:
 
 
 def _around(parts: Iterable[Part]) -> Iterator[Around]:
-    """The domains in which a member is its scope's head: one for all topics that have it in common."""
+    """The domains in which a member is its scope's head: one for all topics that share it."""
     topics = dict[tuple[int, Circle], list[bytes]]()
     for part in parts:
         for level, circle in enumerate(part.around):

@@ -6,7 +6,7 @@ ANY_PART, ALL_PARTS = "+", "#"
 
 
 def check(pattern: str) -> None:
-    """Raise `LocalError` if this is no pattern."""
+    """Raise `LocalError` if this is not a pattern."""
     if not pattern:
         raise LocalError("the pattern is empty; name a topic, or use # for all topics")
     parts = pattern.split("/")

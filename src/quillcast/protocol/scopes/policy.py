@@ -1,8 +1,8 @@
-"""Forwarding policies of managed scopes: told who is in a group, they answer with the channels that they want.
+"""Forwarding policies of managed scopes: given the members of a group, they answer with the channels that they want.
 
 A policy decides at the granularity of a scope's members, whatever those are: peers, or scopes with policies of their
-own ("Hierarchical Composition of Policies", figure 9). The scope's manager compares its answer with the channels that
-stand and installs the difference.
+own ("Hierarchical Composition of Policies", figure 9). The scope's manager compares its answer with the present
+channels and installs the difference.
 """
 
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class ScopePolicy(Protocol):
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
-        """The channels that it wants, given those that stand."""
+        """The channels that it wants, given the present ones."""
         ...
 
 

@@ -2,8 +2,7 @@
 
 Such a peer counts each bundle once, however many of its channels lead into the scope. While it has sent too much, these
 channels have no room, as if the peers at their ends had given no credit. So the bundles wait in the topic's log, and
-what happens to a subscriber that is slow happens here. Repairs count each time. They do not wait: what is new waits
-longer after them.
+the rules for slow subscribers apply. Repairs count each time. They do not wait: new bundles wait longer after them.
 """
 
 from collections.abc import Iterable
@@ -16,8 +15,8 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import PeerSink
 from quillcast.protocol.scopes.channels import Rate
 
-BURST_S = 0.25  # a guess: bundles that came together may go together
-TICK_S = 0.001  # the least that a channel waits; those that may go on within this time go on together; a guess
+BURST_S = 0.25  # a guess: bundles that came together may leave together
+TICK_S = 0.001  # the least that a channel waits; those that may continue within this time do so together; a guess
 COUNTED_MAX = 4096  # bundles that are known to have been counted; a guess: no channel is further behind another
 Counted = tuple[bytes, Term, int]
 """A bundle: its topic, term and first position."""
@@ -30,7 +29,7 @@ class RatesDue(Timer, frozen=True):
 
 
 class TokenBucket:
-    """What may be sent at a rate per second (a token bucket): it may be overdrawn by one bundle."""
+    """A token bucket for a rate per second: it may be overdrawn by one bundle."""
 
     __slots__ = ("at", "left", "per_s")
 
@@ -64,7 +63,7 @@ class Gate:
         return max((each.wait_s(now) for each in (self.bytes_, self.bundles) if each is not None), default=0.0)
 
     def count(self, bundle: Bundle, now: float) -> int:
-        """A bundle passes on one of the channels; on others it may have passed before. Returns its number."""
+        """A bundle passes on one of the channels; it may have passed on others before. Returns its number."""
         key = bundle.topic, bundle.envelope.term, bundle.envelope.first
         if key not in self.counted:
             self.pay(bundle, now)
@@ -76,14 +75,14 @@ class Gate:
         return self.counted[key]
 
     def pay(self, bundle: Bundle, now: float) -> None:
-        """A bundle passes, whether it did before or not."""
+        """A bundle passes: count it, even if it passed before."""
         for bucket, amount in ((self.bytes_, bundle.size), (self.bundles, 1)):
             if bucket is not None:
                 bucket.pay(amount, now)
 
 
 class RateLimits:
-    """The rates that one peer keeps to."""
+    """The rates that one peer keeps."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -92,12 +91,12 @@ class RateLimits:
         self.due_at = inf
 
     def keep(self, rates: Iterable[Rate]) -> None:
-        """Keep to these rates from now on, and to no others. One that stays goes on with what it has counted."""
+        """Keep these rates from now on, and no others. A rate that stays keeps its count."""
         known, now = self.gates, self.host.now()
         self.gates = {rate: known[rate] if rate in known else Gate(rate, now) for rate in rates}
 
     def sink(self, topic: bytes, rates: Iterable[Rate], contact: Contact) -> PeerSink:
-        """The end of a channel that keeps to these rates, which are among those to be kept."""
+        """The sink of a channel with these rates, which are among those to be kept."""
         gates = [self.gates[rate] for rate in dict.fromkeys(rates)]
         return LimitedSink(self, topic, contact, gates) if gates else PeerSink(self.host, contact)
 
@@ -108,7 +107,7 @@ class RateLimits:
         self._expect(at)
 
     def due(self, timer: RatesDue) -> list[Contact]:
-        """The time is over: the peers to which channels may go on, or wait again."""
+        """The time is over: the peers to which channels may continue, or wait again."""
         if timer.at != self.due_at:
             return []
         self.due_at, by = inf, self.host.now() + TICK_S
@@ -126,7 +125,7 @@ class RateLimits:
 
 
 class LimitedSink(PeerSink):
-    """Another peer, to which a channel leads that keeps to rates."""
+    """Another peer, at the end of a channel with rates."""
 
     __slots__ = ("at", "gates", "limits", "topic")
 

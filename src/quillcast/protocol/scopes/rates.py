@@ -1,6 +1,6 @@
 """How a sender and a receiving scope agree on a rate (QuickSilver, *Communication Channels*).
 
-A sender says the most that it will send, by the rules of its own scopes. The receiver shares what it lets in among its
+A sender states the most that it will send, by the rules of its own scopes. The receiver divides its limit among its
 senders. A sender that will send less than an even share gets what it asks for, and the others share the rest.
 """
 
@@ -12,7 +12,7 @@ from quillcast.protocol.scopes.state import Sender
 
 
 def agreed(most: Rate, sender: bytes, senders: Iterable[Sender]) -> Rate:
-    """The rate of one of these senders, which share what enters the scope at most."""
+    """The rate of one of these senders, which share the scope's limit for entering."""
     known = {each.party.id: [rate for rate in each.rates if rate.topic == most.topic] for each in senders}
     at = [*known].index(sender)
     bytes_ = shares(most.bytes_per_s, [_lowest(rate.bytes_per_s for rate in said) for said in known.values()])
@@ -21,7 +21,7 @@ def agreed(most: Rate, sender: bytes, senders: Iterable[Sender]) -> Rate:
 
 
 def shares(most: int, asked: Sequence[int]) -> list[int]:
-    """What each sender gets of the most that enters, by what each will send at most (max-min fair); 0: no limit."""
+    """Each sender's share of the limit for entering, by the most that each will send (max-min fair); 0: no limit."""
     given, left = list(asked), most
     for before, at in enumerate(sorted(range(len(asked)), key=lambda at: asked[at] or inf)):
         if most:

@@ -1,4 +1,4 @@
-"""A scope as a receiver: who asked for channels into it, and what they were answered."""
+"""A scope as a receiver: the senders that asked for channels into it, and the answers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
@@ -10,7 +10,7 @@ from quillcast.protocol.scopes.state import ScopeState, Sender
 
 
 class Receiver:
-    """The senders to one scope. An answer is told again whenever it changes (renegotiation)."""
+    """The senders to one scope. An answer is sent again whenever it changes (renegotiation)."""
 
     def __init__(self, state: ScopeState) -> None:
         self.state = state
@@ -19,7 +19,7 @@ class Receiver:
         self.numbers = count(1)
 
     def begin(self, now: float) -> None:
-        """All leases begin anew."""
+        """All leases start again."""
         self.heard_at = dict.fromkeys(self.state.senders, now)
 
     def asked(self, message: ChannelRequest, now: float) -> tuple[bytes, ...]:
@@ -36,7 +36,7 @@ class Receiver:
         return tuple(dict.fromkeys((*new.topics, *(old.topics if old is not None else ()))))
 
     def forget(self, id_: bytes) -> tuple[bytes, ...]:
-        """A sender is gone: the topics that it sent in."""
+        """A sender is gone: the topics in which it sent."""
         self.answers.pop(id_, None)
         self.heard_at.pop(id_, None)
         sender = self.state.senders.pop(id_, None)
@@ -56,7 +56,7 @@ class Receiver:
             yield Send(self.state.senders[id_].party, self.answers[id_])
 
     def silent(self, since: float) -> list[bytes]:
-        """Who has not asked since then."""
+        """The senders that have not asked since then."""
         return [id_ for id_, at in self.heard_at.items() if at < since]
 
     def settle(self, composed: Iterable[bytes], specification: Callable[[bytes, bytes], Spec]) -> Iterator[Send]:

@@ -1,11 +1,11 @@
 """Routing records: where in each scope a bundle locally originated, and where it is now.
 
 QuickSilver, *Constructing the Dissemination Structure*. A record is a list of pairs (X, Y), one per level of scopes.
-X is the member of a scope that the bundle locally originated from; Y is the member that it is in, or is entering. A
+X is the member of a scope in which the bundle locally originated; Y is the member that it is in, or is entering. A
 record holds the deepest K levels. Levels above them are added when the bundle crosses a channel there: nothing has
 happened there before.
 
-The paper counts levels from the peers upwards, as L = 1, 2, ... That needs peers at one depth, so a peer that lies less
+The paper counts levels from the peers upwards, as L = 1, 2, ... That needs peers at one depth, so a peer that is less
 deep than others is padded with scopes of one member, nested in each other. Here a level has the depth of its members
 below the topic's root scope: 1 for members of the root scope itself. Then the pairs of padding need not be written, for
 they always say the same and no channel is defined inside a scope of one member. With D for the greatest depth,
@@ -59,7 +59,7 @@ def originated(depth: int, label: int) -> Record:
 
 
 def misroutes(record: Record, channel: ChannelLabel, depth: int) -> bool:
-    """Is the bundle elsewhere than where the channel begins? The paper's Y_L = P_L, which "is always true"."""
+    """Is the bundle not where the channel begins? The paper's Y_L = P_L, which "is always true"."""
     pair = record.at(depth)
     return pair is not None and pair.current != channel.source[0]
 
@@ -71,7 +71,7 @@ def matches(
 
     K >= L and X_L = R, or K < L and P_L = R: if the record has nothing for this level, the bundle originated at the
     channel's own source. Beyond the paper, whose policies are trees: a bundle never returns to where it originated,
-    which has it already. There it would seem to originate at the entry point, and cross another tree than before.
+    which has it already. There it would seem to originate at the entry point, and cross a second tree.
 
     A bundle that is still where it originated takes the channels on which bundles begin now. Further on, it keeps to
     channels of the same version.
@@ -102,7 +102,7 @@ def forwarded(record: Record, channel: ChannelLabel, depth: int, version: int = 
 def arrived(record: Record, depth: int, label: int) -> Record | None:
     """The record of a bundle that came to a member at this depth over a multicast mechanism; None if it is not for it.
 
-    Its own bundles come back to a sender, and those of other levels mean nothing there.
+    A sender's own bundles come back to it, and those of other levels mean nothing there.
     """
     pair = record.at(depth)
     if pair is None or label in (pair.origin, pair.current):
@@ -113,7 +113,7 @@ def arrived(record: Record, depth: int, label: int) -> Record | None:
 def encode(record: Record) -> bytes:
     """The record as it travels in an envelope: format, depth of the first pair, two labels per pair; empty for none.
 
-    Where any pair has another version than 0, each version follows its pair, as a label one higher.
+    If any pair has a version other than 0, each version follows its pair, as a label one higher.
     """
     if not record.pairs:
         return b""

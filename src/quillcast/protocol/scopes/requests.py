@@ -1,7 +1,7 @@
-"""A party as a sender: which scopes it asked for channels, and what their managers answered.
+"""A party as a sender: the scopes that it asked for channels, and their managers' answers.
 
-Both sides renegotiate at any time: a receiver answers again, and a sender asks again when its topics or rates change.
-What was answered last stays in use while a receiver is silent.
+Both sides can renegotiate at any time: a receiver answers again, and a sender asks again when its topics or rates
+change. The last answer stays in use while a receiver is silent.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,19 +15,19 @@ from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
 
 
 class ChannelWish(NamedTuple):
-    """What a scope is to be asked for: channels for these topics, over which at most this is sent."""
+    """A request to a scope: channels for these topics, and the most that will be sent over them."""
 
     topics: dict[bytes, None]
     rates: dict[Rate, None]
 
     def add(self, topic: bytes, rates: Iterable[Rate]) -> None:
-        """One more channel, that keeps to these rates."""
+        """Add a channel with these rates."""
         self.topics[topic] = None
         self.rates.update(dict.fromkeys(rates))
 
 
 class Asked(msgspec.Struct):
-    """A scope that was asked."""
+    """A scope that was asked for channels."""
 
     party: Party
     topics: dict[bytes, None]
@@ -41,7 +41,7 @@ class Requests:
 
     def __init__(self, me: Party, asked: dict[bytes, Asked]) -> None:
         self.me, self.asked = me, asked
-        self.unasked: dict[bytes, None] = dict.fromkeys(asked)  # scopes that are to be asked
+        self.unasked: dict[bytes, None] = dict.fromkeys(asked)  # scopes with a pending request
 
     def spec(self, scope: Party, topic: bytes) -> Spec | None:
         """What a scope answered for a topic."""
@@ -51,7 +51,7 @@ class Requests:
 
     def want(self, wanted: Mapping[Party, ChannelWish]) -> Iterator[Send]:
         """Ask these scopes for these channels, and forget the others."""
-        scopes = dict[bytes, tuple[Party, ChannelWish]]()  # orders may name a scope under an old address, too
+        scopes = dict[bytes, tuple[Party, ChannelWish]]()  # orders may also name a scope under an old address
         for party, more in wanted.items():
             _, known = scopes.get(party.id, (party, ChannelWish({}, {})))
             scopes[party.id] = party, ChannelWish(known.topics | more.topics, known.rates | more.rates)
@@ -67,7 +67,7 @@ class Requests:
             yield Send(forgotten.party, ChannelRequest(id_, self.me, forgotten.serial + 1))
 
     def answered(self, answer: ChannelAnswer) -> bool:
-        """An answer came: is it news? One of an old manager is not obeyed."""
+        """An answer came: is it news? An old manager's answer does not count."""
         asked = self.asked.get(answer.receiver)
         if asked is None:
             return False
@@ -78,12 +78,12 @@ class Requests:
         return True
 
     def settle(self) -> Iterator[Send]:
-        """Send what is to be asked."""
+        """Send the pending requests."""
         unasked, self.unasked = self.unasked, {}
         for id_ in unasked:
             asked = self.asked[id_]
             yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, tuple(asked.topics), asked.rates))
 
     def beat(self) -> None:
-        """Ask again: it is the sign of life for receivers."""
+        """Ask again: this is the keep-alive for receivers."""
         self.unasked = dict.fromkeys(self.asked)

@@ -1,7 +1,7 @@
-"""What members may register for: the manager refuses what the scope's file gives them no right to.
+"""What members may register for: the manager refuses everything to which the scope's file gives them no right.
 
-A refused role counts for nothing: it is in no composition, no bound and no registration with a superscope, so that
-nobody else notices it. The member is told with its assignment, and its applications get the error.
+A refused role does not count: it is in no composition, no bound and no registration with a superscope, so that nobody
+else notices it. The member's assignment says so, and its applications get the error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from quillcast.protocol.scopes.messages import Role
 from quillcast.protocol.scopes.state import Member, ScopeConfig
 from quillcast.protocol.scopes.uses import Doing
 
-TOLD_MAX = 64  # refusals of one member of which the operator is told; a guess
+TOLD_MAX = 64  # refusals of one member that the operator is told about; a guess
 _DOING: Mapping[Doing, tuple[str, str]] = {
     "publishes": ("publish", "publishers"), "subscribes": ("subscribe", "subscribers")
 }  # fmt: skip
@@ -39,14 +39,14 @@ def why_not(rule: TopicRule, scope: str, party: Party, attributes: Mapping[str, 
 
 
 class Entitlements:
-    """Divides what members ask for into what they may do and what they may not."""
+    """Divides members' requests into what they may do and what they may not."""
 
     def __init__(self, config: ScopeConfig) -> None:
         self.config = config
-        self.told: dict[bytes, dict[str, None]] = {}  # by member: why it was refused something, the latest last
+        self.told: dict[bytes, dict[str, None]] = {}  # by member: the reasons for refusals, the latest last
 
     def judge(self, member: Member, asked: Mapping[bytes, Role]) -> tuple[bytes, ...]:
-        """Let a member have the roles that it may: the topics in which it has others now, or is refused others."""
+        """Give a member the roles that it may have: the topics in which its roles or refusals change."""
         roles, refused = dict[bytes, Role](), dict[bytes, Role]()
         for topic, role in asked.items():
             denied = dict(self.refusals(member, role))
@@ -63,7 +63,7 @@ class Entitlements:
         )  # fmt: skip
 
     def judge_again(self, member: Member) -> tuple[bytes, ...]:
-        """The same by the rules as they are now, after they may have changed."""
+        """The same by the present rules, after they may have changed."""
         return self.judge(member, {**member.roles, **member.refused})
 
     def refusals(self, member: Member, role: Role) -> Iterator[tuple[Doing, str]]:
@@ -76,7 +76,7 @@ class Entitlements:
                 yield doing, why
 
     def tell(self, member: Member, why: str) -> bool:
-        """Note that a member was refused something. False: that has been told already, or enough of it."""
+        """Note that a member was refused something. False: it was reported already, or often enough."""
         told = self.told.setdefault(member.party.id, {})
         if why in told or len(told) >= TOLD_MAX:
             return False

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-NOISE = 0.1  # a round trip that differs by less from the one before is the same; a guess
+NOISE = 0.1  # a round trip that differs less from the one before counts as the same; a guess
 PROBES_MAX = 16  # others of a group that a member measures; a guess: all of a small group, and enough of a large one
 
 
@@ -17,20 +17,20 @@ class RoundTripTable:
         return self.seconds.get(member, {}).get(to)
 
     def note(self, member: int, to: bytes, seconds: float) -> bool:
-        """A member measured. Is it now much farther or nearer than it was known to be?"""
+        """A member measured. Returns whether the party is much farther or nearer than was known."""
         known = self.seconds.setdefault(member, {})
         former, known[to] = known.get(to), seconds
         return former is None or abs(seconds - former) > NOISE * former
 
     def unmeasured(self, member: int, parties: Iterable[bytes]) -> list[bytes]:
-        """Those parties that the member was not told to measure yet; now it is."""
+        """Those of these parties that the member was not told to measure yet; now it is."""
         known = self.seconds.setdefault(member, {})
         new = [to for to in parties if to not in known]
         known.update(dict.fromkeys(new))
         return new
 
     def unmeasured_among(self, member: int, group: Mapping[int, bytes], first: Iterable[int]) -> list[bytes]:
-        """The others of a group that a member is to measure now; from now on it was told to.
+        """The others of a group that a member must measure now. They count as told.
 
         These are the `first` ones, and some of those that came before it, spread evenly. A pair is measured once, by
         either of the two. `group` has the parties' ids by label, in the order of arrival.

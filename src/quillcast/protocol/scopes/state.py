@@ -41,7 +41,7 @@ class LabelsExhausted(LocalError):
 
 
 class Entering(NamedTuple):
-    """What may enter a scope in a topic."""
+    """The limit for entering a scope in a topic."""
 
     filter: Filter | None = None
     """Decides per bundle."""
@@ -55,7 +55,7 @@ class Entering(NamedTuple):
 
 
 class MayLeave(NamedTuple):
-    """What may leave a scope, in a topic or in all together."""
+    """The limit for leaving a scope, in a topic or in all together."""
 
     bytes_per_s: int = 0
     """0: no limit."""
@@ -130,12 +130,12 @@ class Member(msgspec.Struct):
         self.seats = seats
 
     def set_roles(self, roles: dict[bytes, Role], refused: dict[bytes, Role]) -> None:
-        """It has these roles, and was refused those."""
+        """It has these roles, and was refused the others."""
         self.roles, self.refused = roles, refused
 
 
 class Basis(msgspec.Struct, frozen=True):
-    """What channels that stand are of, for a manager that comes back."""
+    """The policy behind present channels, for a manager that returns."""
 
     policy: str
     """A text that is another one for another policy."""
@@ -144,7 +144,7 @@ class Basis(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of a topic's channels that goes on (`swaps`)."""
+    """A change of a topic's channels in progress (`swaps`)."""
 
     switched: bool
     """Do bundles begin on the new channels? Then these are the old ones; otherwise, these are the new ones."""
@@ -154,7 +154,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct):
-    """How a scope carries a topic; what is chosen stays chosen as long as it serves."""
+    """How a scope carries a topic. A choice stays as long as it is usable."""
 
     root: bytes
     name: str = ""
@@ -181,11 +181,11 @@ class Topic(msgspec.Struct):
     """The same for those that subscribe."""
 
     def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...]) -> None:
-        """These members are its entry points and delegates."""
+        """Make these members its entry points and delegates."""
         self.entries, self.delegates = entries, delegates
 
     def carry_by(self, channels: tuple[WantedChannel, ...], surplus: tuple[WantedChannel, ...] = ()) -> None:
-        """These channels carry it, and for a while those that the policy wants no more."""
+        """Carry it by these channels, and for a while by the surplus ones, which the policy no longer wants."""
         self.channels, self.surplus = (*channels, *surplus), surplus
 
     @property
@@ -198,15 +198,15 @@ class Topic(msgspec.Struct):
         self.outlets = outlets
 
     def link(self, links: tuple[tuple[int, int], ...], *, records: bool) -> None:
-        """These are the links of its tree; do bundles take channels with records?"""
+        """Set the links of its tree, and whether bundles take channels with records."""
         self.links, self.records = links, records
 
     def clear(self) -> None:
-        """Nobody carries it."""
+        """No member carries it any longer."""
         self.entries = self.delegates = self.outlets = self.channels = self.surplus = self.links = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
-        """This policy is in force, and that change of it goes on."""
+        """Set the policy in force, and the change in progress."""
         self.of, self.change = of, change
 
     def switch(self, version: int, channels: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
@@ -257,12 +257,12 @@ class ScopeState(msgspec.Struct):
         return hashlib.blake2b(what.encode(), key=self.secret, digest_size=KEY_BYTES).digest()
 
     def invitation(self, member: bytes, *, enters: bool = False) -> bytes:
-        """What shows a member that the manager wants its invitation, from outside if it `enters`. It stays the same."""
+        """The proof that a member's manager wants an invitation (from outside, if it `enters`). It stays the same."""
         what = b"entrance" if enters else b"invitation"
         return hashlib.blake2b(what + member, key=self.secret, digest_size=INVITATION_BYTES).digest()
 
     def set_owners(self, owners: Mapping[bytes, Owner]) -> None:
-        """Be a member of these scopes, the preferred one first, and of no others. What is known of them stays."""
+        """Be a member of these scopes, the preferred one first, and of no others. Known owners keep their state."""
         known, self.owners = self.owners, dict(owners)
         for id_, owner in owners.items():
             if id_ in known:
@@ -274,21 +274,21 @@ class ScopeState(msgspec.Struct):
         self.scope = scope or self.scope
 
     def stay(self) -> None:
-        """The manager is here, and nowhere else."""
+        """The manager runs here, and nowhere else."""
         self.moved_to = None
 
     def move_to(self, contact: Contact, epoch: int) -> None:
         """A peer runs the manager since a later epoch."""
         self.moved_to = contact
         if contact.node_id == self.scope.contact.node_id:
-            self.epoch = epoch  # if it is started again with this state, it is heeded
+            self.epoch = epoch  # if it is started again with this state, it is obeyed
 
     def draw_secret(self, secret: bytes) -> None:
-        """Make keys of this, unless the manager had a secret before."""
+        """Derive keys from this, unless the manager had a secret before."""
         self.secret = self.secret or secret
 
     def change_keys(self) -> None:
-        """A member left, which is not to have the next keys."""
+        """A member left, and must not get the next keys."""
         self.generation += 1
 
     def set_policies(self, settings: tuple[TopicRule, ...]) -> None:
@@ -310,7 +310,7 @@ class ScopeState(msgspec.Struct):
         self.senders[sender.party.id] = sender
 
     def assign_label(self) -> int:
-        """A label that nobody had in this epoch."""
+        """A label that no member had in this epoch."""
         if self.next_label > LABEL_MAX:
             raise LabelsExhausted(
                 f"scope {self.scope.name} gave out all {LABEL_MAX} labels of this epoch; restart its manager, which "

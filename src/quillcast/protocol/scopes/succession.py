@@ -1,8 +1,8 @@
 """Who runs the manager of a scope, proven by the scope's key.
 
-Each epoch begins with a statement that the manager signs: this peer runs it. Members and superscopes hold on to the key
-that came with the first one. So a manager can go on at another peer with its state, to which the key belongs, and
-nobody else can. What a member tells of a higher epoch is believed only if it shows that statement.
+Each epoch begins with a statement that the manager signs: this peer runs it. Members and superscopes keep the key of
+the first statement. So a manager can continue at another peer with its state, which includes the key, and nobody else
+can. A member that reports a higher epoch is believed only if it shows that statement.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def follows(new: Succession | None, known: Succession) -> bool:
 
 
 def kept(new: Succession | None, known: Succession | None) -> Succession | None:
-    """The statement to hold on to: the first one with a genuine signature, then those that follow it."""
+    """The statement to keep: the first one with a genuine signature, then those that follow it."""
     if known is None:
         return new if new is not None and is_genuine(new) else None
     return new if follows(new, known) else known

@@ -1,17 +1,17 @@
-"""Changes of a topic's channels in two phases, so that bundles on their way find their channels until they arrive.
+"""Changes of a topic's channels in two phases, so that bundles in transit find their channels until they arrive.
 
 Channels change when the policy does, and when members come and go.
 
-1. *Installing.* Every member that takes part gets the new channels beside those that stand. Bundles do not begin their
-   way on them. A member that does not acknowledge its orders within a lease ends a change of the policy, with its name.
-   A change of members goes on without it.
-2. *Switched.* From now on bundles begin their way on the new channels, and their records have the new version. Once all
-   members have acknowledged that, nothing begins on the old channels any more.
-3. *Draining.* The old channels carry what is on its way, until every member says that it has all that it knew of since
-   then, or for `DRAIN_S` at most. Then they go.
+1. *Installing.* Every member that takes part gets the new channels beside the present ones. Bundles do not start on
+   them yet. A member that does not acknowledge its orders within a lease ends a change of the policy, which names it.
+   A change of members continues without it.
+2. *Switched.* From now on bundles start on the new channels, and their records have the new version. Once all members
+   have acknowledged that, nothing starts on the old channels any longer.
+3. *Draining.* The old channels carry bundles in transit until every member reports that it has all that it knew of
+   since then, or for `DRAIN_S` at most. Then they are removed.
 
-A manager that comes back begins installing anew, or lets the old channels drain. Of the old policy it knows only the
-channels (`Kept`). If its file names another policy than before, that is a change, too.
+A manager that returns installs again, or lets the old channels drain. It knows only the channels of the old policy
+(`Kept`). If its file names another policy than before, that is a change, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ DRAIN_S = 30.0  # a guess: as long as a lease in a topic
 
 
 class Phase(Enum):
-    """How far a change has come."""
+    """The phase of a change."""
 
     INSTALLING = "new channels are being installed"
     SWITCHED = "new channels are in use"
@@ -35,7 +35,7 @@ class Phase(Enum):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A policy that only its channels are known of. They stay between those that are still members."""
+    """A policy of which only the channels are known. They stay between those that are still members."""
 
     of: Basis
 
@@ -57,12 +57,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def basis(policy: ScopePolicy) -> Basis:
-    """What is to be known of a policy after a crash."""
+    """What a manager must know of a policy after a crash."""
     return policy.of if isinstance(policy, Kept) else Basis(repr(policy), policy.delivery, mechanism_of(policy))
 
 
 class Swap(msgspec.Struct):
-    """A change that goes on: the policy that is to be in force or was, which may be the same, and its channels."""
+    """A change in progress: the next or former policy, which may be the present one, and its channels."""
 
     other: ScopePolicy
     version: int
@@ -78,11 +78,11 @@ class Swap(msgspec.Struct):
 
     @property
     def begins_later(self) -> bool:
-        """Do no bundles begin on its channels yet?"""
+        """Are its channels not in use yet?"""
         return self.phase is Phase.INSTALLING
 
     def carry_by(self, channels: tuple[WantedChannel, ...]) -> None:
-        """These are the channels of the other policy. Members that get others before they are used acknowledge them."""
+        """Set the other policy's channels. If they change before they are used, members acknowledge them again."""
         if self.begins_later and channels != self.channels:
             self.told = None
         self.channels = channels
@@ -100,10 +100,10 @@ class Swaps:
         self.restored: dict[bytes, Topic] = {}  # as they were before a crash, until they are composed again
         self.held: dict[int, int] = {}  # by member: the number of the orders that it acknowledged last
 
-    # ---- what policies are wanted
+    # ---- wanted policies
 
     def want(self, topic: bytes, wanted: ScopePolicy | None, now: float) -> None:
-        """Go by this policy in a topic; None: the scope does not carry it."""
+        """Use this policy in a topic; None: the scope does not carry it."""
         if wanted is not None and topic in self.restored:
             self._resume(topic, self.restored.pop(topic), wanted, now)
         standing, swap = self.in_force.get(topic), self.running.get(topic)
@@ -122,9 +122,9 @@ class Swaps:
             self.running[topic] = Swap(wanted, (self.version(topic) + 1) % VERSIONS, now)
 
     def renew(self, topic: bytes, channels: tuple[WantedChannel, ...], now: float) -> bool:
-        """Members came or went, and the policy wants these channels instead of others: begin that change.
+        """Members came or went, and the policy wants these channels now: begin that change.
 
-        False while another one goes on. Then all that came and went meanwhile is one change.
+        False while another one is in progress. Then all that came and went meanwhile become one change.
         """
         if topic in self.running:
             return False
@@ -133,7 +133,7 @@ class Swaps:
         return True
 
     def restore(self, topics: Mapping[bytes, Topic]) -> None:
-        """The manager is back: these are the topics as it saved them."""
+        """The manager returned: these are the topics as it saved them."""
         self.restored = {topic: kept for topic, kept in topics.items() if kept.of is not None}
 
     def _resume(self, topic: bytes, kept: Topic, wanted: ScopePolicy, now: float) -> None:
@@ -145,7 +145,7 @@ class Swaps:
             )
 
     def saved(self, topic: bytes) -> tuple[Basis | None, Change | None]:
-        """What `restore` has to know of a topic: the policy in force, and the change that goes on."""
+        """What `restore` needs of a topic: the policy in force, and the change in progress."""
         policy, swap = self.in_force.get(topic), self.running.get(topic)
         change = None
         if swap is not None:
@@ -157,16 +157,16 @@ class Swaps:
         return wanted != (swap.other if swap is not None else refused[0] if refused is not None else None)
 
     def retry(self) -> None:
-        """Somebody set policies again: changes that ended may begin anew."""
+        """An operator set policies again: changes that ended may start again."""
         self.refused = {}
 
     def forget(self, topic: bytes) -> None:
-        """Nobody takes part in a topic any more."""
+        """No member takes part in a topic any longer."""
         for known in (self.in_force, self.running, self.refused, self.restored):
             known.pop(topic, None)
 
     def story(self, topic: bytes) -> str:
-        """What becomes of a topic's change, in a sentence; empty if there is none."""
+        """The state of a topic's change, in a sentence; empty if there is none."""
         swap, refused = self.running.get(topic), self.refused.get(topic)
         if swap is None:
             return refused[1] if refused is not None else ""
@@ -183,10 +183,10 @@ class Swaps:
             swap.awaited = {label: number for label, number in numbers.items() if self.held.get(label, -1) < number}
 
     def heard(self, label: int, number: int, now: float, *, behind: bool) -> None:
-        """A member has the orders of a number. `behind`: it has not all that it knew of at its last sign of life."""
+        """A member has the orders of a number. `behind`: it lacks bundles that it knew of at its last keep-alive."""
         self.held[label] = number
         for swap in self.running.values():
-            drained = not behind and now - swap.since >= self.lease_s / 2  # that was two signs of life ago
+            drained = not behind and now - swap.since >= self.lease_s / 2  # that was two keep-alives ago
             if number >= swap.awaited.get(label, number + 1) and (drained or swap.phase is not Phase.DRAINING):
                 del swap.awaited[label]
 
@@ -204,7 +204,7 @@ class Swaps:
         return ended
 
     def passed(self, now: float) -> Iterator[tuple[bytes, Swap | None]]:
-        """The topics whose channels change: the policy that is in force from now on, or None if a change is over."""
+        """The topics whose channels change, with the policy in force from now on, or None if a change has ended."""
         for topic, swap in list(self.running.items()):
             answered, overdue = swap.told is not None and not swap.awaited, now - swap.since > self.lease_s
             if swap.begins_later and (answered or (overdue and swap.renews)):

@@ -1,4 +1,4 @@
-"""The tree as the recovery protocol, as in RMTP: what a peer lacks, it asks of those next to it."""
+"""The tree as the recovery protocol, as in RMTP: a peer asks its neighbours for what it lacks."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from quillcast.protocol.reliability.domain import Findings, Silent, StreamId
 
 
 class AlongTree(Silent):
-    """Members ask the peer upstream first, then the others next to them in the topic's tree."""
+    """Members ask the peer upstream first, then their other neighbours in the topic's tree."""
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         """Any neighbour may hold it; nobody else is known."""

@@ -2,9 +2,9 @@
 
 A member that lacks something waits for a random time in proportion to its distance from the peer upstream, and then
 asks all members at once. A member that hears another ask for what it lacks does not ask itself. A member that holds it
-waits likewise, in proportion to its distance from the one that asks, and then offers it to all members, unless another
-has offered it. All that lack it request it of the one that offered. What nobody offered in time, nobody in the domain
-holds.
+waits in the same way, in proportion to its distance from the member that asks. Then it offers it to all members, unless
+another has offered it. All that lack it request it of the one that offered. What no member offered in time is held by
+none.
 
 A message to all goes to the members that come next in the circle. The last of these passes it on to those that come
 next after it, until it has come round.
@@ -27,18 +27,18 @@ NEAREST, SPREAD = 1.0, 2.0
 """An answer or question waits for 1 to 3 times a distance; a guess: those next to it go first."""
 DISTANCE_S = 0.02  # of a peer that was not measured; a guess
 REQUESTS_MAX = 16  # for one stream that are remembered at a time; a guess
-STREAMS_MAX = 256  # that a member has heard questions about, or is about to offer something of; a guess
+STREAMS_MAX = 256  # about which a member has heard questions, or is about to make an offer; a guess
 
 
 class Request(NamedTuple):
-    """Somebody asked all members for ranges of a stream."""
+    """A member asked all members for ranges of a stream."""
 
     at: float
     ranges: RangeSet
 
 
 class AskDue(NamedTuple):
-    """Ask for what is lacking of a stream."""
+    """Ask for what is missing of a stream."""
 
     stream: StreamId
 
@@ -50,15 +50,15 @@ class OfferDue(NamedTuple):
 
 
 class Suppression:
-    """Members ask and answer all at once, after a wait in proportion to distance, unless another one did it already."""
+    """Members ask and answer all others at once, after a wait in proportion to distance, unless another did."""
 
     def __init__(self, post: Post) -> None:
         self.host, self.times, self.scope, self.bottom = post
         self.others: tuple[Contact, ...] = ()
         self.known = KnownHolders()
-        self.about_to_ask: dict[StreamId, list[Range]] = {}  # what was lacking when it set out to ask
-        self.requests: dict[StreamId, list[Request]] = {}  # those to which offers may still come
-        self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for, and nobody offered in time
+        self.about_to_ask: dict[StreamId, list[Range]] = {}  # what was missing when it decided to ask
+        self.requests: dict[StreamId, list[Request]] = {}  # requests to which offers may still come
+        self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for, and none offered in time
         self.again: dict[StreamId, RangeSet] = {}  # what they were asked for twice
         self.again_at: dict[StreamId, float] = {}  # when that is asked for once more
         self.pending: dict[StreamId, RangeSet] = {}  # what this member is about to offer
@@ -88,13 +88,13 @@ class Suppression:
         return Findings(holders, neighbours, difference(intersection(lacks, sought), held_by(holders)))
 
     def filled(self, stream: StreamId) -> None:
-        """Nothing is lacking any more."""
+        """Nothing is missing any longer."""
         self.known.forget(stream)
         for held in (self.sought, self.again, self.requests, self.again_at):
             held.pop(stream, None)
 
     def _close_requests(self, stream: StreamId, now: float) -> None:
-        """What was asked for, and nobody offered in time, nobody has."""
+        """What was asked for and not offered in time is held by no member."""
         requests = self.requests.pop(stream, [])
         waiting = [request for request in requests if now - request.at < self._window_s]
         for request in requests[: len(requests) - len(waiting)]:
@@ -105,7 +105,7 @@ class Suppression:
             self.requests[stream] = waiting
 
     def _asked_for(self, stream: StreamId) -> list[Range]:
-        """What somebody asked for a moment ago."""
+        """What another member asked for a moment ago."""
         return [each for request in self.requests.get(stream, ()) for each in request.ranges]
 
     def _note_request(self, stream: StreamId, ranges: Iterable[Range]) -> None:
@@ -144,7 +144,7 @@ class Suppression:
                 self._offer(stream)
 
     def _ask(self, stream: StreamId) -> None:
-        """Ask for what is lacking still, unless somebody asked for it meanwhile."""
+        """Ask for what is still missing, unless another member asked for it meanwhile."""
         lacks = intersection(self.about_to_ask.pop(stream, []), RangeSet(self.bottom.lacks(stream)))
         asked = RangeSet([*held_by(self.known.holders(stream, lacks)), *self._asked_for(stream)])
         if not (ranges := difference(lacks, asked)[:RANGES_MAX]):
@@ -180,7 +180,7 @@ class Suppression:
             self._set_timer(OfferDue(stream), [asker])
 
     def _offer(self, stream: StreamId) -> None:
-        """Offer what is still held, but for what others offered meanwhile. An agent before this one may have waited."""
+        """Offer what is still held, except what others offered meanwhile. An agent before this one may have waited."""
         pending = self.pending.pop(stream, NO_RANGES)
         ranges = self.bottom.holds(stream, [*pending])[:RANGES_MAX]
         if not ranges:
@@ -202,7 +202,7 @@ class Suppression:
         self._send(message, self.others)
 
     def _relay(self, message: Sought | Offered) -> None:
-        """Pass it on to those that come next, up to the one that it came from."""
+        """Pass it on to the next members, up to the one that it came from."""
         self._send(message, [*takewhile(lambda other: other != message.by, self.others)])
 
     def _send(self, message: Sought | Offered, to: Sequence[Contact]) -> None:

@@ -1,11 +1,11 @@
 """A token ring as the recovery protocol (QuickSilver, *Recovery Agents*).
 
 A member that lacks something starts a token, which goes round the circle of members twice. On the first lap each member
-enters what it lacks, and what it holds of what others entered. On the second lap each adds what it holds of the rest,
-and by then knows of everything that it lacks who in the domain holds it. While nobody lacks anything there is no token.
+enters what it lacks, and what it holds of what others entered. On the second lap each adds what it holds of the rest.
+By then it knows which members hold what it lacks. While no member lacks anything there is no token.
 
-Of several tokens the one whose starter has the lowest nodeId goes on; it has what the others' starters lack as soon as
-it comes to them. Members come and go, so a token may be lost: a member that waits for one in vain starts another.
+Of several tokens the one whose starter has the lowest nodeId continues. It includes what the others' starters lack once
+it reaches them. Members come and go, so a token may be lost: a member whose token does not arrive starts another.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ LACKING_MAX = 64  # streams in one token; the rest goes into the next one
 
 
 class TokenRound(NamedTuple):
-    """A token that came here, or was started here."""
+    """A token that arrived here, or was started here."""
 
     starter: bytes
     serial: int
@@ -44,20 +44,20 @@ class TokenRound(NamedTuple):
 
 
 class TokenRing:
-    """A token goes from member to member, and gathers what they lack and hold; they repair from the nearest before."""
+    """A token goes from member to member and gathers what they lack and hold; they repair from the nearest before."""
 
     def __init__(self, post: Post) -> None:
         self.host, self.times, self.scope, self.bottom = post
         self.others: tuple[Contact, ...] = ()
         self.lost: dict[bytes, float] = {}  # members that could not be reached, and when
-        self.lacking: dict[StreamId, float] = {}  # since when the member lacks something that was not sought yet
+        self.lacking: dict[StreamId, float] = {}  # since when the member lacks something that it has not sought yet
         self.known = KnownHolders()
         self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for
         self.again: dict[StreamId, RangeSet] = {}  # what they were asked for twice
         self.round: TokenRound | None = None
         self.over: tuple[bytes, int] = (b"", 0)  # the last token that was here for the last time
         self.over_at = -post.times.give_up_s
-        self.serial = post.host.random.getrandbits(31)  # so that no token is taken for one from before a restart
+        self.serial = post.host.random.getrandbits(31)  # so that no token is mistaken for one from before a restart
         self.is_starting = False
 
     # ---- what it finds
@@ -75,7 +75,7 @@ class TokenRing:
         """Nobody waits for it."""
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
-        """What the last token told, and another token for the rest."""
+        """What the last token said, and another token for the rest."""
         now, holders = self.host.now(), self.known.holders(stream, lacks)
         sought = (self.sought if at_border else self.again).setdefault(stream, RangeSet())
         unknown = difference(difference(lacks, held_by(holders)), sought)
@@ -102,7 +102,7 @@ class TokenRing:
             self.host.set_timer(AgentDue(self.scope, "ring"), 0.0)  # with what the member lacks of other streams
 
     def due(self, what: Any) -> None:
-        """Start a token, unless one goes round."""
+        """Start a token, unless one is in circulation."""
         self.is_starting = False
         if self._awaited() is None and self._next() is not None and (entered := self._lacks()):
             self.serial += 1
@@ -110,7 +110,7 @@ class TokenRing:
             self._take(RingToken(self.scope, self.host.me, self.serial), entered)
 
     def received(self, sender: Contact, message: Message) -> None:
-        """The token comes: read it, enter what is to be entered, and pass it on."""
+        """The token arrives: read it, make entries, and pass it on."""
         assert isinstance(message, RingToken)
         awaited = self._awaited()
         if (message.starter, message.serial) == self.over:
@@ -129,7 +129,7 @@ class TokenRing:
         self._pass_on(token, entered)
 
     def _end(self, token: RingToken, entered: dict[StreamId, RangeSet]) -> None:
-        """It has come round: everybody saw what this member lacked."""
+        """It has come round: all members saw what this one lacked."""
         self.round, self.over, self.over_at = None, (token.starter, token.serial), self.host.now()
         self._pass_on(token, {})
         for stream, ranges in entered.items():
@@ -145,7 +145,7 @@ class TokenRing:
         return self.round
 
     def filled(self, stream: StreamId) -> None:
-        """Nothing is lacking any more."""
+        """Nothing is missing any longer."""
         self.known.forget(stream)
         self.lacking.pop(stream, None)
         self.sought.pop(stream, None)
@@ -173,7 +173,7 @@ class TokenRing:
             self.host.send(following, RingToken(self.scope, token.starter, token.serial, lacking))
 
     def _entered(self, lacking: Iterable[Lacking], entered: dict[StreamId, RangeSet]) -> Iterable[Lacking]:
-        """What the token tells when it leaves."""
+        """What the token contains when it leaves."""
         known = {StreamId(each.topic, each.term): each for each in lacking}
         for stream in [*known, *(stream for stream in entered if stream not in known)][:LACKING_MAX]:
             before = known.get(stream) or Lacking(*stream, ())
@@ -184,14 +184,14 @@ class TokenRing:
             yield Lacking(*stream, tuple(ranges), tuple(holders))
 
     def _next(self) -> Contact | None:
-        """Who is next in the circle, as far as can be reached."""
+        """The next reachable member of the circle."""
         now, again_s = self.host.now(), self.times.give_up_s
         self.lost = {node: at for node, at in self.lost.items() if now - at < again_s}
         return next((other for other in self.others if other.node_id not in self.lost), None)
 
 
 def _held_twice(holders: Iterable[tuple[Contact, Iterable[Range]]]) -> RangeSet:
-    """What more than one of these holds: nobody else needs to be named for it."""
+    """What more than one of these holds: no further holder needs to be named for it."""
     once, twice = RangeSet(), RangeSet()
     for _, ranges in holders:
         twice.update(intersection(ranges, once))
