@@ -917,8 +917,8 @@ MUTANTS = (
         "gone-streams-asked-about-ahead-only",
         "All neighbours are asked for how long events of a stream have been there whose source is gone.",
         "protocol/topics/groups.py",
-        "        if self.flow.live(term) is None or self._is_gone(term):\n",
-        "        if self.flow.live(term) is None:\n",
+        "        if flow.live(term) is None or self._is_gone(term):\n",
+        "        if flow.live(term) is None:\n",
         "protocol/topics/test_tree_groups.py::test_all_neighbours_are_asked_about_a_stream_whose_source_is_gone",
     ),
     Mutant(
@@ -1599,7 +1599,7 @@ MUTANTS = (
         "repairs-do-not-count",
         "Repairs over a channel count by the rates that it keeps to.",
         "protocol/reliability/recovery.py",
-        "        group.repaired(to.node_id, bundle)\n",
+        "        group.repairers.repaired(to.node_id, bundle)\n",
         "",
         "protocol/reliability/test_groups.py::test_a_peer_answers_with_what_it_holds_and_refuses_the_rest",
     ),
@@ -2037,7 +2037,7 @@ MUTANTS = (
         "looked-for-without-asking",
         "What an agent had nobody to ask for, it has not begun to look for.",
         "protocol/reliability/agents.py",
-        "        begun = difference(lacks, RangeSet(found.lacks))  # and not what it had nobody to ask for\n",
+        "        begun = difference(lacks, RangeSet(found.lacks))  # without what it could ask nobody for\n",
         "        begun = lacks\n",
         "protocol/reliability/test_levels.py::"
         "test_what_an_agent_had_nobody_to_ask_for_it_does_not_look_for_once_a_neighbour_inside_may_send_it",

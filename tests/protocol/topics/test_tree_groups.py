@@ -3,8 +3,9 @@
 import pytest
 
 from quillcast.core.messages import Contact
+from quillcast.protocol.reliability.group import PeerGroup
 from quillcast.protocol.reliability.messages import FetchFromRoot
-from quillcast.protocol.topics.groups import TreeGroup, TreeGroups
+from quillcast.protocol.topics.groups import TreeGroups
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamUp
 from quillcast.protocol.topics.state.tree import Tree
@@ -14,7 +15,7 @@ from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
 DAVE = Contact(b"d" * 16, "127.0.0.1:4")
 
 
-def between(world: Parts) -> tuple[TreeGroups, Tree, TreeGroup]:
+def between(world: Parts) -> tuple[TreeGroups, Tree, PeerGroup]:
     """Bob passes the topic on to this peer, which passes it on to Carol."""
     groups, tree = world.recovery.groups, world.tree()
     tree.flow.begin(FIRST, 0, 0.0, 0)
@@ -31,7 +32,7 @@ def test_a_topic_without_a_place_here_has_no_group(world: Parts) -> None:
 
 def test_the_members_are_the_parent_and_the_children(world: Parts) -> None:
     _, _, group = between(world)
-    assert [member.contact for member in group.members()] == [BOB, CAROL]
+    assert [member.contact for member in group.repairers.members()] == [BOB, CAROL]
 
 
 def test_events_of_the_present_term_are_asked_of_the_parent_then_of_those_that_may_stand_in_for_it(
@@ -39,12 +40,12 @@ def test_events_of_the_present_term_are_asked_of_the_parent_then_of_those_that_m
 ) -> None:
     _, tree, group = between(world)
     tree.fallbacks = (DAVE,)
-    assert (group.upstream(FIRST), group.peers(FIRST).inside) == (BOB, [BOB, DAVE])
+    assert (group.upper.upstream(FIRST), group.repairers.peers(FIRST).inside) == (BOB, [BOB, DAVE])
 
 
 def test_events_of_a_past_term_are_asked_of_all_neighbours(world: Parts) -> None:
     _, tree, group = between(world)
-    assert group.peers(SECOND).inside == list(tree.neighbours()) == [BOB, CAROL]
+    assert group.repairers.peers(SECOND).inside == list(tree.neighbours()) == [BOB, CAROL]
 
 
 @pytest.mark.parametrize("at_root", [True, False])
@@ -61,12 +62,12 @@ def test_all_neighbours_are_asked_about_a_stream_whose_source_is_gone(world: Par
     state.went_to(5)
     if not at_root:
         tree.root, tree.parent = None, BOB
-        assert group.peers(STREAM).inside == [BOB], "it may go on, as far as is known here"
+        assert group.repairers.peers(STREAM).inside == [BOB], "it may go on, as far as is known here"
         state.take_end(5, is_alive=False)
-    assert group.peers(STREAM).inside == [*tree.neighbours()]
+    assert group.repairers.peers(STREAM).inside == [*tree.neighbours()]
     carol.note_stream(STREAM, StreamUp(0, 0, 5, alive=True))
     state.take_end(5, is_alive=True)
-    assert DAVE not in group.peers(STREAM).inside, "its source is below Carol"
+    assert DAVE not in group.repairers.peers(STREAM).inside, "its source is below Carol"
 
 
 def test_who_is_no_member_is_outside_also_where_the_root_above_it_is_a_member(world: Parts) -> None:
@@ -74,11 +75,11 @@ def test_who_is_no_member_is_outside_also_where_the_root_above_it_is_a_member(wo
     _, tree, group = between(world)
     tree.path, tree.fallbacks = (DAVE.node_id, BOB.node_id), (DAVE,)
     world.ring.entry_points = (DAVE,)
-    assert group.peers(FIRST).inside == [BOB, DAVE], "as long as no manager has said who is a member"
+    assert group.repairers.peers(FIRST).inside == [BOB, DAVE], "as long as no manager has said who is a member"
     world.placement.know({tree.topic: {DAVE.node_id, CAROL.node_id}})
-    peers = group.peers(FIRST)
+    peers = group.repairers.peers(FIRST)
     assert (peers.inside, peers.above) == ([DAVE], [BOB])
-    assert [member.contact for member in group.members()] == [CAROL, BOB]
+    assert [member.contact for member in group.repairers.members()] == [CAROL, BOB]
 
 
 def test_the_root_is_asked_over_the_ring(world: Parts) -> None:

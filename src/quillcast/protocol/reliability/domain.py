@@ -117,23 +117,7 @@ class AgentDue(Timer, frozen=True):
     what: Any = None
 
 
-class Correspondent(Protocol):
-    """What reaches an agent from other members, and from its own timers."""
-
-    def received(self, sender: Contact, message: Message) -> None:
-        """Another agent of the domain sent this."""
-        ...
-
-    def due(self, what: Any) -> None:
-        """Its timer is due."""
-        ...
-
-    def link_lost(self, node: bytes) -> None:
-        """A peer cannot be reached."""
-        ...
-
-
-class RecoveryProtocol(Correspondent, Protocol):
+class RecoveryProtocol(Protocol):
     """A recovery protocol, as one member's agent runs it."""
 
     def follow(self, others: tuple[Contact, ...]) -> None:
@@ -153,6 +137,18 @@ class RecoveryProtocol(Correspondent, Protocol):
 
     def filled(self, stream: StreamId) -> None:
         """The member no longer lacks any of it."""
+        ...
+
+    def received(self, sender: Contact, message: Message) -> None:
+        """Another agent of the domain sent this."""
+        ...
+
+    def due(self, what: Any) -> None:
+        """Its timer is due."""
+        ...
+
+    def link_lost(self, node: bytes) -> None:
+        """A peer cannot be reached."""
         ...
 
     def end(self) -> None:

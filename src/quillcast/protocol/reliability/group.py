@@ -62,6 +62,10 @@ class Upper(Protocol):
         """May events be late because publishers are held back, or were until recently?"""
         ...
 
+    def is_source(self, term: Term) -> bool:
+        """Does this peer itself number the events of a term?"""
+        ...
+
 
 class EventAccess(Protocol):
     """Which peers may receive a topic's events."""
@@ -77,7 +81,11 @@ class EventAccess(Protocol):
 
 
 class ReportedReach(Protocol):
-    """How far live terms came, as reports say."""
+    """How far live terms came, and since when, as reports say."""
+
+    def known_end(self, term: Term) -> int:
+        """How far a live term is known to have gone, even if its events never came here."""
+        ...
 
     def reached(self, term: Term) -> int:
         """How far a term has come here and below, as far as this peer knows."""
@@ -87,28 +95,13 @@ class ReportedReach(Protocol):
         """How far it came at the peer upstream, which will get what follows; no bound, if it may not get it."""
         ...
 
-
-class PeerGroup(Upper, EventAccess, ReportedReach, Protocol):
-    """The peers that share a topic's events with this one, and the peers above them."""
-
-    flow: Flow
-    """What this peer has and holds, per stream. What it lacks are the gaps below `known_end`."""
-
-    def known_end(self, term: Term) -> int:
-        """How far a live term is known to have gone, even if its events never came here."""
-        ...
-
-    def is_source(self, term: Term) -> bool:
-        """Does this peer itself number the events of a term?"""
-        ...
-
     def milestones(self, term: Term, missing: Range) -> ToldMilestones:
         """How long the events in this range of a source's term have been there, as far as this peer knows."""
         ...
 
-    def repaired(self, node: bytes, bundle: Bundle) -> None:
-        """A repair goes to a peer: it counts for the rates of the channel there, if there is one."""
-        ...
+
+class Repairers(Protocol):
+    """The peers that may fill gaps."""
 
     def members(self) -> Iterator[GroupMember]:
         """The neighbours: inner ones first, and among these the upstream one first."""
@@ -117,6 +110,21 @@ class PeerGroup(Upper, EventAccess, ReportedReach, Protocol):
     def peers(self, term: Term) -> Peers:
         """The peers to ask for events of a term, the nearest in the tree first."""
         ...
+
+    def repaired(self, node: bytes, bundle: Bundle) -> None:
+        """A repair goes to a peer: it counts for the rates of the channel there, if there is one."""
+        ...
+
+
+class PeerGroup(NamedTuple):
+    """The peers that share a topic's events with this one, and the peers above them: a part for each question."""
+
+    flow: Flow
+    """What this peer has and holds, per stream. What it lacks are the gaps below `known_end`."""
+    upper: Upper
+    access: EventAccess
+    reach: ReportedReach
+    repairers: Repairers
 
 
 class Groups(Protocol):

@@ -161,21 +161,21 @@ class Recovery:
         stream = group.flow.live(term)
         if stream is None or not group.flow.is_reliable(term) or group.flow.disowns(term):
             return []  # a best-effort session keeps nothing, and a root that learns of a list ends its term
-        return stream.missing(group.known_end(term))
+        return stream.missing(group.reach.known_end(term))
 
     # ---- live terms
 
     def _fill_present(self, group: PeerGroup, term: Term, gap: Gap) -> None:
         """Request what was already missing at the last check, from one repairer after another, or give it up."""
-        upstream = group.upstream(term)
+        upstream = group.upper.upstream(term)
         missing = intersection(gap.confirmed, self._missing(group, term))
-        if not missing or (upstream is None and not group.decides(term)):
+        if not missing or (upstream is None and not group.upper.decides(term)):
             return
-        peers, now = group.peers(term), self.host.now()
+        peers, now = group.repairers.peers(term), self.host.now()
         news = self._news(group, term, gap, missing, upstream)
         found = self._find(group, term, gap, missing, peers, upstream, news)
         repairers = [*_inside(*found), *peers.above]
-        last = [*([ROOT] if group.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
+        last = [*([ROOT] if group.upper.root is not None else []), *([SOURCE] if term.of_source and upstream else [])]
         gap.ask_among([*(contact.node_id for contact in repairers), *last], now)
         only_above = news.for_long if upstream in peers.above else NO_RANGES
         silent, levels = self._silent(gap, repairers), self._levels(gap, found, peers, only_above)
@@ -208,8 +208,8 @@ class Recovery:
         if upstream is None or not self.agents.seeks(group.flow.topic):
             return NO_NEWS
         gone = gap.released_by(SOURCE if term.of_source else upstream.node_id)
-        new = difference(beyond(missing, group.reached(term)), gone)
-        awaited = beyond(new, group.reached_upstream(term))
+        new = difference(beyond(missing, group.reach.reached(term)), gone)
+        awaited = beyond(new, group.reach.reached_upstream(term))
         return News(new, gap.new_for(new, SEARCH_CHECKS * self.times.gap_s, self.host.now()), awaited)
 
     def _find(
@@ -266,7 +266,7 @@ class Recovery:
     def _ask_root(self, group: PeerGroup, term: Term, ranges: list[Range], *, due: bool = False) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
-            me, warrant = self.host.contact, group.warrant
+            me, warrant = self.host.contact, group.access.warrant
             self.groups.ask_root(group, FetchFromRoot(group.flow.topic, term, ranges, me, warrant, due))
 
     def _ask_source(
@@ -276,10 +276,10 @@ class Recovery:
 
         `age`: only for how long these events have been there.
         """
-        upstream = group.upstream(term)
+        upstream = group.upper.upstream(term)
         if ranges and upstream is not None:
             self.host.trace(Mark("asked_source"))
-            me, warrant = self.host.contact, group.warrant
+            me, warrant = self.host.contact, group.access.warrant
             self.host.send(upstream, FetchFromSource(group.flow.topic, term, ranges, me, warrant, due, age))
 
     def _give_up(self, group: PeerGroup, term: Term, gap: Gap, ranges: list[Range]) -> None:
@@ -295,7 +295,7 @@ class Recovery:
 
     def _learn_past_terms(self, group: PeerGroup) -> None:
         """Record terms that this peer missed: subscribers from before them are owed their events."""
-        for member in group.members():
+        for member in group.repairers.members():
             for term, end, _, stable, there_ms in member.held:
                 self.groups.learned(group, term, end, stable, there_ms)
 
@@ -304,7 +304,7 @@ class Recovery:
         seen = group.flow.past[term].seen
         return {
             member.contact: difference(ranges, seen)
-            for member in group.members()
+            for member in group.repairers.members()
             for held_term, _, ranges, *_ in member.held
             if held_term == term
         }
@@ -323,8 +323,8 @@ class Recovery:
         """
         now = self.host.now()
         reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
-        peers, wanted = group.peers(term), self._wanted(group, term).ranges()
-        found = self._find(group, term, gap, wanted, peers, group.upstream(group.flow.term))
+        peers, wanted = group.repairers.peers(term), self._wanted(group, term).ranges()
+        found = self._find(group, term, gap, wanted, peers, group.upper.upstream(group.flow.term))
         contacts = [*_inside(*found), *peers.above]
         gap.ask_among([contact.node_id for contact in contacts], now, group.flow.term)
         for contact, ranges in reported.items():
@@ -378,7 +378,7 @@ class Recovery:
         flow = group.flow
         awaited, present = may_be_readmitted(flow, term, gone), self.gaps.get((flow.topic, flow.term))
         incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group, flow.term)))
-        if incomplete or group.may_be_late(self.times.lease_s):
+        if incomplete or group.upper.may_be_late(self.times.lease_s):
             known = RangeSet((run.at, run.at + run.events) for run in runs_at(flow, term, gone))
             awaited.update(difference(gone, known))
         return awaited
@@ -403,7 +403,7 @@ class Recovery:
             self._ask_source(group, term, first, due=True)
         else:
             contact = next(each for each in repairers if each.node_id == asked)
-            self.host.send(contact, Fetch(group.flow.topic, term, first, True, group.warrant))
+            self.host.send(contact, Fetch(group.flow.topic, term, first, True, group.access.warrant))
 
     def front_filled(self, topic: bytes, term: Term) -> None:
         """The first missing event of a term arrived. While buffers are over budget, request the next one at once."""
@@ -422,7 +422,7 @@ class Recovery:
     def _ask(self, repairer: Contact, group: PeerGroup, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_for_range"))
-            self.host.send(repairer, Fetch(group.flow.topic, term, ranges, warrant=group.warrant))
+            self.host.send(repairer, Fetch(group.flow.topic, term, ranges, warrant=group.access.warrant))
 
     def _asked(self, sender: Contact, message: Fetch) -> None:
         """A neighbour requests missing ranges."""
@@ -437,7 +437,7 @@ class Recovery:
     def _may_have(self, asker: Contact, message: Fetch | FetchFromRoot | FetchFromSource) -> bool:
         """Does the topic let the asker have events? If not, it gets none, and does not learn which they were."""
         group = self.groups.find(message.topic)
-        if group is None or group.may_have(asker.node_id, message.warrant):
+        if group is None or group.access.may_have(asker.node_id, message.warrant):
             return True
         self.host.trace(Mark("fetch_denied"))
         final = message.term.of_source and self._speaks_for_source(group, message.term)
@@ -446,14 +446,14 @@ class Recovery:
         return False
 
     def _speaks_for_source(self, group: PeerGroup, term: Term) -> bool:
-        return group.is_source(term) or group.has_ended(term)
+        return group.upper.is_source(term) or group.upper.has_ended(term)
 
     def _for_source(self, sender: Contact, message: FetchFromSource) -> None:
         """A question to the source of a term: pass it on, or answer."""
         group = self.groups.find(message.topic)
         if group is None:
             return  # it will be asked again
-        if group.is_source(message.term) or group.decides(message.term):
+        if group.upper.is_source(message.term) or group.upper.decides(message.term):
             if not self._may_have(message.asker, message):
                 return
             final = self._speaks_for_source(group, message.term)
@@ -462,14 +462,16 @@ class Recovery:
             else:
                 self._answer(message.asker, message.topic, message.term, message.ranges, due=message.due, final=final)
             return
-        onwards = group.upstream(message.term)  # none, if this peer has just lost its parent: it will be asked again
+        onwards = group.upper.upstream(
+            message.term
+        )  # none, if this peer has just lost its parent: it will be asked again
         if onwards is not None and onwards.node_id != sender.node_id:
             self.host.send(onwards, message)
 
     def _tell_age(self, group: PeerGroup, message: FetchFromSource, *, final: bool) -> None:
         """Say for how long events have existed, but not who has them."""
         asked = RangeSet(message.ranges)
-        milestones = group.milestones(message.term, (asked.start, asked.end))
+        milestones = group.reach.milestones(message.term, (asked.start, asked.end))
         self.host.send(message.asker, Unavailable(message.topic, message.term, [], (), (), final, milestones))
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
@@ -478,8 +480,8 @@ class Recovery:
         if group is None:
             return
         is_source = message.term.of_source and message.term.is_of(sender.node_id)
-        above = group.upstream(group.flow.term)
-        root = group.root or (above.node_id if above is not None else b"")
+        above = group.upper.upstream(group.flow.term)
+        root = group.upper.root or (above.node_id if above is not None else b"")
         speaks = message.final and (is_source or sender.node_id == root)
         if speaks and not message.ranges and message.term in group.flow.undated():  # `_tell_age`
             self.groups.dated(group, message.term, message.milestones, None)
@@ -493,7 +495,7 @@ class Recovery:
         gap.refused(sender.node_id, message.ranges, message.released)
         if speaks:
             gap.refused(SOURCE, message.ranges, message.released)
-        if group.root == sender.node_id:
+        if group.upper.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)
         if asked:  # otherwise that is no news, and another question gets the same answer at once
             self._fill(group, message.term, gap)
@@ -516,7 +518,7 @@ class Recovery:
             released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
         if absent := RangeSet([*released, *missing, *again]).ranges():
             runs = tuple(runs_at(group.flow, term, absent))
-            milestones = group.milestones(term, (absent[0][0], absent[-1][1]))
+            milestones = group.reach.milestones(term, (absent[0][0], absent[-1][1]))
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs, final, milestones))
         if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
@@ -527,7 +529,7 @@ class Recovery:
         """What this peer discarded of an ended term and another member holds: it gets it again, to pass it on."""
         if not released or term not in group.flow.past or group.flow.waits_for(term):
             return []
-        reports = (member.held for member in group.members() if member.contact != asker)
+        reports = (member.held for member in group.repairers.members() if member.contact != asker)
         kept = RangeSet(r for held in reports for held_term, _, ranges, *_ in held if held_term == term for r in ranges)
         return intersection(released, kept)
 
@@ -542,11 +544,11 @@ class Recovery:
             return
         kept = {
             member.contact: RangeSet(r for each, _, ranges, *_ in member.held if each == term for r in ranges)
-            for member in group.members()
+            for member in group.repairers.members()
         }
         for contact, wanted in askers.items():
             has = contact.node_id == sender or (contact in kept and kept[contact].covers(first, last))
-            if wanted.within(first, last) and not has and group.may_have(contact.node_id, None):
+            if wanted.within(first, last) and not has and group.access.may_have(contact.node_id, None):
                 self._send(contact, group, term, holding(group.flow, term, [(first, last)]))
             wanted.discard(first, last)
 
@@ -554,13 +556,13 @@ class Recovery:
         """A neighbour said which events were at lost positions: tell the peers that asked for them here."""
         topic = group.flow.topic
         for contact, wanted in self.askers.get((topic, term), {}).items():
-            told = within(runs, wanted) if contact != teller and group.may_have(contact.node_id, None) else []
+            told = within(runs, wanted) if contact != teller and group.access.may_have(contact.node_id, None) else []
             if told:
                 ranges = RangeSet((run.at, run.at + run.events) for run in told).ranges()
                 self.host.send(contact, Unavailable(topic, term, ranges, runs=tuple(told)))
 
     def _carry(self, to: Contact, group: PeerGroup, bundle: Bundle) -> None:
-        group.repaired(to.node_id, bundle)
+        group.repairers.repaired(to.node_id, bundle)
         self.host.carry(to, bundle)
 
     def _send_without_credit(self, to: Contact, group: PeerGroup, bundle: Bundle) -> None:

@@ -22,41 +22,14 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 
-class TreeGroup:
-    """The neighbours of a peer in one topic's tree (`reliability.group.PeerGroup`)."""
+class TreeUpper:
+    """The peer above in one topic's tree, and who decides about lost events (`reliability.group.Upper`)."""
 
-    def __init__(
-        self, tree: Tree, me: bytes, neighbours: Neighbours, held_back: HeldBack, source_streams: SourceStreams,
-        view: Callable[[], "ScopeView"],
-    ) -> None:  # fmt: skip
-        self.tree, self.flow, self.me, self.neighbours, self.held_back = tree, tree.flow, me, neighbours, held_back
-        self.source_streams, self.view = source_streams, view
-
-    def known_end(self, term: Term) -> int:
-        return known_end(self.tree, term) if term.of_source else self.tree.known_end
-
-    def reached(self, term: Term) -> int:
-        tree = self.tree
-        return max(reach(tree, term), tree.sources.states[term].elsewhere) if term.of_source else tree.reach
-
-    def reached_upstream(self, term: Term) -> int:
-        tree, upstream = self.tree, self.upstream(term)
-        if not term.of_source:
-            return tree.parent_frontier
-        if upstream is None or self.has_ended(term):
-            return NUMBER_MAX  # what does not come, all give up at the same time
-        child, above = tree.leases.children.get(upstream.node_id), tree.sources.states[term].above
-        said = child.streams.get(term) if child is not None else above
-        return said.frontier if said is not None else 0
+    def __init__(self, tree: Tree, held_back: HeldBack) -> None:
+        self.tree, self.held_back = tree, held_back
 
     def upstream(self, term: Term) -> Contact | None:
         return towards(self.tree, term) if term.of_source else self.tree.parent
-
-    def is_source(self, term: Term) -> bool:
-        return term in self.tree.sources.mine
-
-    def milestones(self, term: Term, missing: Range) -> ToldMilestones:
-        return self.source_streams.dates.milestones(self.tree, term, missing)
 
     def decides(self, term: Term) -> bool:
         return term.of_source and ends_here(self.tree, term)
@@ -68,6 +41,19 @@ class TreeGroup:
     @property
     def root(self) -> bytes | None:
         return self.tree.path[0] if len(self.tree.path) > 1 else None
+
+    def may_be_late(self, within_s: float) -> bool:
+        return self.held_back.lately(self.tree.topic, within_s)
+
+    def is_source(self, term: Term) -> bool:
+        return term in self.tree.sources.mine
+
+
+class TreeAccess:
+    """Which peers may receive the events of one topic (`reliability.group.EventAccess`)."""
+
+    def __init__(self, tree: Tree, me: bytes) -> None:
+        self.tree, self.me = tree, me
 
     @property
     def warrant(self) -> Warrant | None:
@@ -82,13 +68,41 @@ class TreeGroup:
             near = tree.parent is not None and tree.parent.node_id == node
         return near or denied(tree.descriptor, node, warrant) is None
 
-    def may_be_late(self, within_s: float) -> bool:
-        return self.held_back.lately(self.tree.topic, within_s)
 
-    def repaired(self, node: bytes, bundle: Bundle) -> None:
-        channel = way_to(self.tree, node)
-        if channel is not None:
-            channel.sink.count(bundle)
+class TreeReach:
+    """How far one topic's terms came in its tree (`reliability.group.ReportedReach`)."""
+
+    def __init__(self, tree: Tree, upper: TreeUpper, source_streams: SourceStreams) -> None:
+        self.tree, self.upper, self.source_streams = tree, upper, source_streams
+
+    def known_end(self, term: Term) -> int:
+        return known_end(self.tree, term) if term.of_source else self.tree.known_end
+
+    def reached(self, term: Term) -> int:
+        tree = self.tree
+        return max(reach(tree, term), tree.sources.states[term].elsewhere) if term.of_source else tree.reach
+
+    def reached_upstream(self, term: Term) -> int:
+        tree, upstream = self.tree, self.upper.upstream(term)
+        if not term.of_source:
+            return tree.parent_frontier
+        if upstream is None or self.upper.has_ended(term):
+            return NUMBER_MAX  # what does not come, all give up at the same time
+        child, above = tree.leases.children.get(upstream.node_id), tree.sources.states[term].above
+        said = child.streams.get(term) if child is not None else above
+        return said.frontier if said is not None else 0
+
+    def milestones(self, term: Term, missing: Range) -> ToldMilestones:
+        return self.source_streams.dates.milestones(self.tree, term, missing)
+
+
+class TreeRepairers:
+    """The neighbours of a peer in one topic's tree (`reliability.group.Repairers`)."""
+
+    def __init__(
+        self, tree: Tree, me: bytes, neighbours: Neighbours, upper: TreeUpper, view: Callable[[], "ScopeView"]
+    ) -> None:
+        self.tree, self.me, self.neighbours, self.upper, self.view = tree, me, neighbours, upper, view
 
     def members(self) -> Iterator[GroupMember]:
         held = {child.contact: child.held for child in self.tree.leases.children.values()}
@@ -100,27 +114,33 @@ class TreeGroup:
     def peers(self, term: Term) -> Peers:
         """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead.
 
-        About past terms, and streams whose source is gone, all children are asked: who has none of it may know how old
-        it is.
+        About past terms, and streams whose source is gone, all children are asked: one that has no events may know how
+        old they are.
         """
         view = self.view()
         inside, *around, above = view.divided(self._near(term, view.beside))
         return Peers(inside, above, around)
 
+    def repaired(self, node: bytes, bundle: Bundle) -> None:
+        channel = way_to(self.tree, node)
+        if channel is not None:
+            channel.sink.count(bundle)
+
     def _near(self, term: Term, beside: Iterable[Contact]) -> list[Contact]:
-        if self.flow.live(term) is None or self._is_gone(term):
-            return self._with_others(self.tree.neighbours(), beside)
-        tree, frontier = self.tree, self.flow.front(term) or 0
+        tree, flow = self.tree, self.tree.flow
+        if flow.live(term) is None or self._is_gone(term):
+            return self._with_others(tree.neighbours(), beside)
+        frontier = flow.front(term) or 0
         ahead = (child.contact for child in tree.leases.children.values() if child.reach(term) > frontier)
-        sources = dict.fromkeys((self.upstream(term), tree.parent, *ahead))
+        sources = dict.fromkeys((self.upper.upstream(term), tree.parent, *ahead))
         return self._with_others([contact for contact in sources if contact is not None], beside)
 
     def _is_gone(self, term: Term) -> bool:
-        """Is the source of a stream gone, as this peer as the root sees, or by the root's word?"""
+        """Is the source of a stream gone, as this peer as the root sees, or as the root says?"""
         if not term.of_source:
             return False
         state = self.tree.sources.states[term]
-        return self.decides(term) or (state.end is not None and not state.closed)
+        return self.upper.decides(term) or (state.end is not None and not state.closed)
 
     def _with_others(self, sources: list[Contact], beside: Iterable[Contact]) -> list[Contact]:
         known = {contact.node_id for contact in sources} | {self.me}
@@ -183,16 +203,21 @@ class TreeGroups:
         self.trees, self.neighbours, self.ring, self.placement, self.me = trees, neighbours, ring, placement, me
         self.entries, self.terms, self.schedule, self.source_streams = entries, terms, schedule, source_streams
 
-    def find(self, topic: bytes) -> TreeGroup | None:
+    def find(self, topic: bytes) -> PeerGroup | None:
         tree = self.trees.get(topic)
         if tree is None:
             return None
-        return TreeGroup(
-            tree, self.me, self.neighbours, self.schedule.held_back, self.source_streams,
-            lambda: ScopeView(
-                tree, self.me, self.entries.entry_points, self.placement.members.get(topic, {}),
-                self.placement.stands.get(topic, IN_ONE), self.placement.fellows.get(topic),
-            ),
+        upper = TreeUpper(tree, self.schedule.held_back)
+        return PeerGroup(
+            tree.flow, upper, TreeAccess(tree, self.me), TreeReach(tree, upper, self.source_streams),
+            TreeRepairers(tree, self.me, self.neighbours, upper, lambda: self._view(tree)),
+        )  # fmt: skip
+
+    def _view(self, tree: Tree) -> ScopeView:
+        placement, topic = self.placement, tree.topic
+        return ScopeView(
+            tree, self.me, self.entries.entry_points, placement.members.get(topic, {}),
+            placement.stands.get(topic, IN_ONE), placement.fellows.get(topic),
         )  # fmt: skip
 
     def learned(self, group: PeerGroup, term: Term, end: int, stable: int, there_ms: int | None) -> None:
@@ -207,7 +232,7 @@ class TreeGroups:
             self.source_streams.dates.date(tree, term, milestones)
             return
         upstream = direction(tree, term)
-        near = term.is_of(by) or by == group.root or (upstream is not None and by == upstream.node_id)
+        near = term.is_of(by) or by == group.upper.root or (upstream is not None and by == upstream.node_id)
         self.source_streams.dates.learn_milestones(tree, term, milestones, near=near)
 
     def gave_up(self, group: PeerGroup) -> None:
