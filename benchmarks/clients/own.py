@@ -73,7 +73,7 @@ class Quillcast(Client):
 
 def _youngest(network: str) -> str:
     """The socket of the peer that was started last."""
-    from quillcast.live.discovery.rendezvous import Rendezvous
+    from quillcast.live.discovery.registry import Rendezvous
 
     place = Rendezvous(network)
     return str(place.control_path(place.running()[-1].contact))

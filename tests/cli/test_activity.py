@@ -23,7 +23,7 @@ from quillcast.core.status.machines import PeerLink, TopicSummary
 from quillcast.core.status.peers import Counters, LinkStatus, MemoryUse, NodeStatus
 from quillcast.core.status.topics import SubscriberLag, TopicSettings, TopicStatus
 from quillcast.live.discovery.control import ControlServer
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from tests.cli.commands import Commands
 
 ALICE, BOB = "a1" * 16, "b0" * 16
@@ -142,7 +142,7 @@ def test_no_command_reads_a_status_by_strings() -> None:
 @contextmanager
 def peer_that_tells(answer: object, network: str, folder: Path, node_id: str = ALICE) -> Iterator[None]:
     """A registered peer of another version: whatever is asked, it tells this."""
-    contact, place = Contact(bytes.fromhex(node_id), "127.0.0.1:1"), Rendezvous(network, folder)
+    contact, place = Contact(bytes.fromhex(node_id), "127.0.0.1:1"), PeerRegistry(network, folder)
     begun, over = threading.Event(), threading.Event()
 
     async def tell(**_: object) -> object:

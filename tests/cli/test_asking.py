@@ -8,7 +8,7 @@ import pytest
 
 from quillcast.cli import asking
 from quillcast.core.errors import Leaving, Unreachable
-from quillcast.live.discovery.rendezvous import Entry
+from quillcast.live.discovery.registry import Entry
 
 OLD, YOUNG = (Entry(id_byte * 16, f"127.0.0.1:{number}", number, number) for number, id_byte in enumerate(("a1", "b2")))
 GONE = Leaving("the peer at 127.0.0.1:0 is leaving its network")

@@ -14,7 +14,7 @@ from quillcast.core.status.machines import TopicSummary
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicSettings, TopicStatus
 from quillcast.core.status.trees import TreePeer, TreeStatus
-from quillcast.live.discovery.rendezvous import Entry, Rendezvous
+from quillcast.live.discovery.registry import Entry, PeerRegistry
 from tests.cli.commands import Command, Commands
 from tests.cli.test_activity import STATUS
 
@@ -167,5 +167,5 @@ def let_run(monkeypatch: pytest.MonkeyPatch, parts: dict[Entry, TopicStatus | No
 
     monkeypatch.setattr(asking, "ask", ask)
     for name in ("running", "entries"):
-        monkeypatch.setattr(Rendezvous, name, lambda _: list(parts))
+        monkeypatch.setattr(PeerRegistry, name, lambda _: list(parts))
     return asked

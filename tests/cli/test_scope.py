@@ -17,7 +17,7 @@ from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status.scopes import ScopeMember, ScopeSender, ScopeStatus, SenderRate, Superscope
 from quillcast.core.status.trees import TreePeer, TreeStatus
-from quillcast.live.discovery.rendezvous import Entry
+from quillcast.live.discovery.registry import Entry
 from quillcast.live.node.scopeexport import read_exported
 from quillcast.live.storage.store import Store
 from quillcast.protocol.scopes.channels import Party

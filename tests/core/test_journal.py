@@ -35,7 +35,7 @@ SOME = [Stopped(), Delivered(b"t" * 16, b"p" * 16, 5, 3, 77, Term(2, b"n" * 16),
 
 
 def file_of(*flushes: list[Record]) -> bytes:
-    parts, ledger = [journal.beginning()], journal.Ledger(b"peer", 1, 20)
+    parts, ledger = [journal.beginning()], journal.RecordBuffer(b"peer", 1, 20)
     for records in flushes:
         ledger.note(list(enumerate(records, 1000 + ledger.noted)))
         parts += ledger.lay_out()
@@ -61,7 +61,7 @@ def test_every_record_is_read_back_unchanged(records: list[Record]) -> None:
 
 
 def test_a_sheet_holds_its_rows_and_is_empty_after_encoding() -> None:
-    ledger, size = journal.Ledger(b"peer", 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
+    ledger, size = journal.RecordBuffer(b"peer", 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
     for round_ in range(3):
         ledger.note((n, SOME[1]) for n in range(round_, 1 + 2 * round_))
         data = b"".join([journal.beginning(), *ledger.lay_out()])

@@ -117,7 +117,7 @@ def test_older_peers_become_members_and_lose_nothing() -> None:
                 assert await take(subscription, 1) == [b"from a member"]
                 await writer.publish("t", b"again", wait="stable")
                 assert await take(subscription, 1) == [b"again"]
-                await eventually(lambda: len(list(member._startup.rendezvous.entries())) == 3)
+                await eventually(lambda: len(list(member._startup.registry.entries())) == 3)
 
     run(scenario())
 

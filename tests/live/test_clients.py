@@ -39,7 +39,7 @@ from quillcast.live.clients.messages import (
 from quillcast.live.clients.proxy import Proxy, Sending
 from quillcast.live.clients.session import RemotePublisher
 from quillcast.live.discovery import control
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport.framing import FrameType, frame, header
 from quillcast.live.transport.shared_transport import SharedMemoryTransport
 from quillcast.protocol.security.access import Warrant
@@ -613,7 +613,7 @@ def test_a_silent_peer_is_named() -> None:
 def test_a_certain_peer_is_named_by_its_socket_or_folder(runtime: Path) -> None:
     async def scenario() -> None:
         async with Node(runtime_dir=runtime / "a"), Node(runtime_dir=runtime / "b") as other:
-            path = Rendezvous("default", runtime / "b").control_path(other.contact)
+            path = PeerRegistry("default", runtime / "b").control_path(other.contact)
             for client in (quillcast.connect(socket=path), quillcast.connect(runtime_dir=runtime / "b")):
                 async with client:
                     assert client.contact == other.contact
@@ -630,7 +630,7 @@ class Raw:
     """A client that says what it likes."""
 
     def __init__(self, node: Node, version: Any = VERSION) -> None:
-        path = Rendezvous("default").control_path(node.contact)
+        path = PeerRegistry("default").control_path(node.contact)
         self.own = socket.socket(socket.AF_UNIX)
         self.own.settimeout(10)
         self.own.connect(str(path))
@@ -874,7 +874,7 @@ def test_a_client_of_another_version_is_told_so(version: Any) -> None:
 def test_a_peer_of_a_version_without_clients_is_named() -> None:
     async def scenario() -> None:
         async with hosting(0) as (node,):
-            path = Rendezvous("default").control_path(node.contact)
+            path = PeerRegistry("default").control_path(node.contact)
             with pytest.raises(quillcast.LocalError, match="is not a question"):
                 await control.connected(path, "connect_as_never_before", Welcome, timeout_s=5)
 
@@ -888,7 +888,7 @@ def test_other_users_cannot_connect(runtime: Path) -> None:
 
     async def scenario() -> None:
         async with hosting(0) as (node,):
-            path = Rendezvous("default").control_path(node.contact)
+            path = PeerRegistry("default").control_path(node.contact)
             for folder in (path.parent, *path.parent.parents[:2]):
                 folder.chmod(0o755)
             program = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"

@@ -28,7 +28,7 @@ from quillcast.live.clients import visit as visiting
 from quillcast.live.clients.client import Client
 from quillcast.live.clients.messages import NOBODY, VERSION, Call, Connect, Directed
 from quillcast.live.discovery import control
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport.framing import FrameType, frame
 from quillcast.live.transport.hello import Identity
 from tests.cli.commands import topic_near
@@ -77,8 +77,8 @@ class Controller:
 
     @property
     def control_path(self) -> Path:
-        found = {entry.node_id: entry for entry in Rendezvous("default").running()}
-        return Rendezvous("default").control_path(found[self.identity.node_id.hex()].contact)
+        found = {entry.node_id: entry for entry in PeerRegistry("default").running()}
+        return PeerRegistry("default").control_path(found[self.identity.node_id.hex()].contact)
 
     def connect(self, **options: Any) -> Client:
         """A client of it that is served directly."""

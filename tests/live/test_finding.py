@@ -10,7 +10,7 @@ import pytest
 from quillcast.core.errors import Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live.discovery import finding
-from quillcast.live.discovery.rendezvous import Entry
+from quillcast.live.discovery.registry import Entry
 from quillcast.live.transport.links import Links
 
 ALICE, BOB = Contact(b"a" * 16, "alice:1"), Contact(b"b" * 16, "bob:1")

@@ -10,9 +10,9 @@ from quillcast.live.transport.framing import (
     BUNDLE,
     CONTROL_BYTES_MAX,
     FRAME_BYTES_MAX,
+    FramePool,
     FrameReader,
     FrameType,
-    Spare,
     Unfinished,
     frame,
     header,
@@ -76,7 +76,7 @@ def test_what_a_frame_held_stays_as_it_is_while_others_are_read() -> None:
 
 
 def test_memory_of_large_frames_is_reused_once_they_are_released() -> None:
-    spare = Spare()
+    spare = FramePool()
     reader = FrameReader(spare=spare)
     sent = [bytes([number]) * 100_000 for number in range(5)]
     stream = [frame(FrameType.BUNDLE, content) for content in sent]
@@ -96,7 +96,7 @@ def test_frames_that_are_held_for_long_take_what_they_need() -> None:
     assert sum(len(one.obj) for one in held) < 1.2 * sum(map(len, held))
 
 
-NONE_TO_SPARE = Spare()
+NONE_TO_SPARE = FramePool()
 HELD = list(iter(lambda: NONE_TO_SPARE.take(1), None))
 """All memory that a peer keeps for large frames."""
 

@@ -20,7 +20,7 @@ from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicStatus
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live.discovery import control
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport import addresses
 from quillcast.protocol.topics.config import TopicConfig
 
@@ -734,7 +734,7 @@ def test_a_publish_before_the_node_has_joined_waits_for_it() -> None:
 
 def test_others_of_the_machine_are_told_whether_a_peer_has_joined() -> None:
     async def scenario() -> None:
-        place = Rendezvous("default")
+        place = PeerRegistry("default")
         async with silent_peer() as address:
             looking = Node(contacts=[address], live=LiveConfig(connect_timeout_s=0.1))
             starting = asyncio.create_task(looking.start())
@@ -829,7 +829,7 @@ def test_commands_ask_a_running_node_through_its_control_socket(runtime: Path) -
     async def scenario() -> None:
         async with Node(network="n") as node:
             await node.subscribe("t").started()
-            place = Rendezvous("n")
+            place = PeerRegistry("n")
             (entry,) = place.entries()
             path = place.control_path(entry.contact)
             assert entry.pid == os.getpid()

@@ -1591,7 +1591,7 @@ MUTANTS = (
         "what-leaves-in-all-is-not-shared",
         "All members that send out of a scope share what may leave it in all topics.",
         "protocol/scopes/composition.py",
-        "        return max(1, len(self.state.outlets()))\n",
+        "        return max(1, len(self.state.exits()))\n",
         "        return 1\n",
         "protocol/scopes/test_manager.py::test_members_that_send_out_of_a_scope_share_what_may_leave_in_all_topics",
     ),

@@ -121,7 +121,7 @@ def test_a_lost_a_repeated_and_a_late_event_are_each_found(spark: SparkSession, 
     records = [entry.record for entry in kept]
     lost, repeated = runs[5], runs[9]
     records[lost] = records[repeated]
-    ledger = journal.Ledger(kept[0].peer, kept[0].started_ns, len(kept))
+    ledger = journal.RecordBuffer(kept[0].peer, kept[0].started_ns, len(kept))
     ledger.note((entry.at_ns, record) for entry, record in zip(kept, records, strict=True))
     victim.write_bytes(journal.beginning() + b"".join(ledger.lay_out()))
     whole = next(path for path in tmp_path.glob("*.arrows") if path != victim)
@@ -151,7 +151,7 @@ def best_effort() -> Noted:
 def write(folder: Path, records: Noted) -> None:
     """One journal per peer, as live ones write it."""
     for peer in {peer for _, peer, _ in records}:
-        ledger = journal.Ledger(peer, 10**18, len(records))
+        ledger = journal.RecordBuffer(peer, 10**18, len(records))
         ledger.note((at_ns, record) for at_ns, who, record in records if who == peer)
         (folder / f"{peer.hex()}.arrows").write_bytes(journal.beginning() + b"".join(ledger.lay_out()) + journal.END)
 

@@ -84,7 +84,7 @@ class World:
             path.write_bytes(journal.beginning() + b"".join(self.flushes(peer, started_ns, entries)))
 
     def flushes(self, peer: bytes, started_ns: int, entries: Sequence[Entry]) -> list[bytes]:
-        ledger, parts = journal.Ledger(peer, started_ns, 40), []
+        ledger, parts = journal.RecordBuffer(peer, started_ns, 40), []
         while ledger.noted < len(entries):
             some = entries[ledger.noted : ledger.noted + self.random.randint(1, 40)]
             ledger.note((entry.at_ns, entry.record) for entry in some)

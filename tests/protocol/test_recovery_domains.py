@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol import wire
 from quillcast.protocol.overlay.messages import Routed
-from quillcast.protocol.reliability.domain import Findings, Post, Silent, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, Findings, Silent, StreamId
 from quillcast.protocol.reliability.messages import AgentWord, Fetch, FetchFromRoot, FetchFromSource
 from quillcast.protocol.reliability.protocols import BUILT_IN
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
@@ -232,12 +232,12 @@ def test_a_scope_reports_as_if_it_were_one_peer_and_nothing_that_a_member_has_no
 class Greeter(Silent):
     """An agent of another package's protocol, which greets the member after its own."""
 
-    def __init__(self, post: Post) -> None:
-        self.post, self.greeted = post, list[bytes]()
+    def __init__(self, context: AgentContext) -> None:
+        self.context, self.greeted = context, list[bytes]()
 
     def follow(self, others: tuple[Contact, ...]) -> None:
         for other in others[:1]:
-            self.post.host.send(other, AgentWord(self.post.scope, "greeter", b"hello"))
+            self.context.host.send(other, AgentWord(self.context.scope, "greeter", b"hello"))
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         return Findings((), neighbours, lacks)

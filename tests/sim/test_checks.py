@@ -16,9 +16,9 @@ from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.state.sources import Sources, SourceState
 from quillcast.sim import checks, delivery, judges, leases
+from quillcast.sim.admission_log import AdmissionLog
 from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S
-from quillcast.sim.ledger import Ledger
 from quillcast.sim.observed import AskedChange
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Changing, Reading, Scenario, TopicPlan, Writing
@@ -400,7 +400,7 @@ def test_a_report_of_what_a_source_admitted_long_before_the_subscription_is_foun
     reader.log.append(told)
     try:
         for admitted_at, holds in ((7.6, True), (7.4, False)):  # 2 s and an eighth of 8 s before 10.5 s
-            judge.ledger = Ledger()
+            judge.ledger = AdmissionLog()
             judge.ledger.note(admitted_at, 1, Admitted(sound.topics["news"], writer.publisher.id, 0, 3, source, 0))
             with nullcontext() if holds else pytest.raises(Broken, match=r"number 0 .*is older than its subscription"):
                 judge.check_reports(reader)
@@ -419,7 +419,7 @@ def test_where_streams_end_with_sessions_a_report_of_older_events_needs_a_partit
     forget(reader, 0)
     apart(sound, 8.0, 11.0 if beyond else 9.0)
     judge, began, reader.started_at = delivery.Delivery(sound, CHANGED), reader.started_at, 30.0 - 10.5 * beyond
-    judge.ledger = Ledger()
+    judge.ledger = AdmissionLog()
     judge.ledger.note(7.0, 1, Admitted(sound.topics["news"], writer.publisher.id, 0, 1, source, 0))
     reader.log.append(exactly(sound, 0, 1, at=31.0)._replace(term=source))
     try:
@@ -435,7 +435,7 @@ def test_a_report_of_a_position_whose_event_came_is_found_unless_it_stands_in_an
 ) -> None:
     reader, writer, source = reader_on(sound, 2), sound.writers[0], Term(RELIABLE_STREAMS, bytes(16))
     judge = delivery.Delivery(sound, CHANGED)
-    judge.ledger = Ledger()
+    judge.ledger = AdmissionLog()
     for term in (source, Term(1, bytes(16))) if again else (source,):
         judge.ledger.note(20.0, 1, Admitted(sound.topics["news"], writer.publisher.id, 0, 1, term, 0))
     reader.log.append(exactly(sound, 0, 1, at=31.0)._replace(term=source, publisher=b""))
@@ -666,7 +666,7 @@ def test_an_event_may_die_with_its_writer_if_all_who_had_it_have_unsubscribed(so
     host, publisher = sound.writers[0].host, sound.writers[0].publisher
     stable, publisher.stable, host.alive = publisher.stable, 0, False
     judge = sound_delivery(sound)
-    judge.ledger = Ledger()  # no peer that admitted anything is alive
+    judge.ledger = AdmissionLog()  # no peer that admitted anything is alive
     try:
         for machine in (3, 4):
             reader_on(sound, machine).ended_at = sound.world.now
@@ -775,7 +775,7 @@ def test_an_event_may_die_with_its_root_if_the_others_discarded_their_copies(sou
     host, publisher = sound.writers[0].host, sound.writers[0].publisher
     stable, publisher.stable, host.alive = publisher.stable, 0, False
     judge = sound_delivery(sound)
-    judge.ledger = Ledger()  # no peer that admitted anything is alive
+    judge.ledger = AdmissionLog()  # no peer that admitted anything is alive
     try:
         with pytest.raises(Broken, match="which is alive, delivered it"):
             judge.check()

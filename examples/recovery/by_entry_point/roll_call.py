@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
-from quillcast.protocol.reliability.domain import Findings, KnownHolders, Post, Silent, StreamId, held_by
+from quillcast.protocol.reliability.domain import AgentContext, Findings, KnownHolders, Silent, StreamId, held_by
 from quillcast.protocol.reliability.messages import AgentWord
 
 RANGES_MAX = 64  # named in one word
@@ -35,8 +35,8 @@ _decoder = msgspec.msgpack.Decoder(Question | Answer)
 class RollCall(Silent):
     """One member's agent."""
 
-    def __init__(self, post: Post) -> None:
-        self.host, self.times, self.scope, self.bottom = post
+    def __init__(self, context: AgentContext) -> None:
+        self.host, self.times, self.scope, self.bottom = context
         self.others: tuple[Contact, ...] = ()
         self.known = KnownHolders()
         self.asked: dict[StreamId, RangeSet] = {}  # what the others were asked for

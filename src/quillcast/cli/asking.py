@@ -9,7 +9,7 @@ import click
 
 from quillcast.core.errors import Leaving, LocalError, RemoteError, Unreachable
 from quillcast.live.discovery.control import ask
-from quillcast.live.discovery.rendezvous import Entry, Rendezvous
+from quillcast.live.discovery.registry import Entry, PeerRegistry
 
 AT_ONCE = 32  # most peers queried at a time; a guess
 SILENT_S = 4.0  # a peer that takes longer is silent; a guess: walking a tree takes at most two
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 def peers_here(network: str) -> list[Entry]:
     """The network's peers on this machine, the oldest first. Raises `Unreachable` if there are none."""
-    return Rendezvous(network).running()
+    return PeerRegistry(network).running()
 
 
 def choose(network: str, prefix: str) -> list[Entry]:
@@ -50,7 +50,7 @@ def ask_one(
 
     `first_only`: raises `Unreachable` instead, which names the others.
     """
-    place = Rendezvous(network)
+    place = PeerRegistry(network)
     silent: Unreachable | None = None
     for entry in entries:
         if silent is not None:
@@ -92,7 +92,7 @@ def ask_each(
     A peer of another version of quillcast counts among those, with a line on standard error. If there is no other,
     raises `RemoteError`. If all are leaving, raises `Leaving`.
     """
-    place = Rendezvous(network)
+    place = PeerRegistry(network)
 
     def answer(entry: Entry) -> T | Leaving | RemoteError | None:
         try:

@@ -16,7 +16,7 @@ from quillcast.cli.scopeview import ask_manager
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError, UnknownTopic
 from quillcast.core.status.peers import LinkStatus, NodeStatus
 from quillcast.core.status.trees import TreeStatus
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
@@ -158,7 +158,7 @@ def topic_(
             raise LocalError(
                 f"no peer of this machine takes part in topic {topic}; `quillcast topic list` shows what there is"
             )
-        running = {entry.node_id for entry in Rendezvous(network).entries()}
+        running = {entry.node_id for entry in PeerRegistry(network).entries()}
         unresponsive = [entry.node_id for entry, status in answers if status is None and entry.node_id in running]
         try:
             asked = ask_about(network, peer, topic, "tree", TreeStatus, statuses=answers)

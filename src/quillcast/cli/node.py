@@ -16,7 +16,7 @@ from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.discovery import control
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.node.node import Node
 from quillcast.live.transport import addresses
 
@@ -135,7 +135,7 @@ def _revoke(network: str, line: str, *, as_json: bool) -> None:
     else:
         parsed = ClientLine.parse(line)
         network, entries = parsed.network, choose(parsed.network, parsed.contact.node_id.hex())
-    place = Rendezvous(network)
+    place = PeerRegistry(network)
     ended = sum(control.ask(place.control_path(each.contact), "revoke_client", int, line=line) for each in entries)
     if as_json:
         click.echo(msgspec.json.encode({"disconnected": ended}).decode())
@@ -146,7 +146,7 @@ def _revoke(network: str, line: str, *, as_json: bool) -> None:
 
 def _asked(network: str, question: str, **arguments: Any) -> str:
     """The line of the first peer of this machine that gives one."""
-    place = Rendezvous(network)
+    place = PeerRegistry(network)
     problem = None
     for entry in peers_here(network):
         try:

@@ -110,7 +110,7 @@ def _peers(network: str) -> list[str]:
 
 
 def _networks(_: str) -> list[str]:
-    from quillcast.live.discovery.rendezvous import running_networks
+    from quillcast.live.discovery.registry import running_networks
 
     return running_networks()
 

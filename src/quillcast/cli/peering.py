@@ -15,7 +15,7 @@ from quillcast.cli.options import NETWORK, TEXT, Place
 from quillcast.core.errors import LocalError
 from quillcast.files import SETTINGS_BYTES_MAX, read_text
 from quillcast.live.admission.joinline import JoinLine
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.node.node import Node
 from quillcast.live.node.presence import WAITS
 from quillcast.live.transport import local_ipc
@@ -160,7 +160,7 @@ def _tell_if_waiting(line: str) -> None:
 
 def _tell_waiting(network: str, contacts: tuple[str, ...]) -> None:
     """Print that the command may wait: nobody is known to be there."""
-    place = Rendezvous(network)
+    place = PeerRegistry(network)
     if contacts or not place.entries():
         where = f"at {', '.join(contacts)}" if contacts else f"in {place.looked_in}"
         print(f"waiting for a peer of the network {network!r} {where}; Ctrl-C ends", file=sys.stderr)

@@ -12,7 +12,7 @@ from quillcast.core.errors import UnknownTopic
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicStatus
 from quillcast.core.status.trees import TreeStatus
-from quillcast.live.discovery.rendezvous import Entry
+from quillcast.live.discovery.registry import Entry
 
 T = TypeVar("T")
 Statuses = Sequence[tuple[Entry, NodeStatus | None]]

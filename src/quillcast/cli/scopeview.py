@@ -22,7 +22,7 @@ from quillcast.core.status.scopes import (
     SenderRate,
     Superscope,
 )
-from quillcast.live.discovery.rendezvous import Entry
+from quillcast.live.discovery.registry import Entry
 
 if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials

@@ -119,7 +119,7 @@ def beginning() -> bytes:
     return stream().schema
 
 
-class Ledger:
+class RecordBuffer:
     """The records that a process has noted and not yet encoded, at most `rows_max`.
 
     `started_ns` says when the process opened the journal, in nanoseconds since 1970 UTC.
@@ -131,14 +131,16 @@ class Ledger:
         self.waiting = 0
         """The number of records since the last call of `lay_out`."""
         self._life = {"peer": peer, "started_ns": pack("=q", started_ns)}
-        self._sheets: dict[type[Record], Sheet] = {kind: Sheet(kind, self._life, rows_max) for kind in RUNS}
+        self._columns: dict[type[Record], ColumnBuffer] = {
+            kind: ColumnBuffer(kind, self._life, rows_max) for kind in RUNS
+        }
         self._others: dict[type[Record], list[tuple[int, int, Record]]] = {}
 
     def note(self, came: Iterable[tuple[int, Record]]) -> None:
         """Add records of what happened, each with its time in nanoseconds since 1970 UTC."""
         for at_ns, record in came:
-            sheet = self._sheets.get(type(record))
-            if sheet is None or not sheet.note(self.noted, at_ns, record):
+            buffer = self._columns.get(type(record))
+            if buffer is None or not buffer.note(self.noted, at_ns, record):
                 self._others.setdefault(type(record), []).append((self.noted, at_ns, record))
             self.noted += 1
             self.waiting += 1
@@ -147,8 +149,8 @@ class Ledger:
         """Encode the waiting records as Arrow messages: one per record type, or two if some ids have another size."""
         self.waiting = 0
         others, self._others = self._others, {}
-        sheets = [sheet.lay_out() for sheet in self._sheets.values() if sheet.count]
-        return sheets + [self._message(kind, *zip(*noted, strict=True)) for kind, noted in others.items()]
+        buffers = [buffer.lay_out() for buffer in self._columns.values() if buffer.count]
+        return buffers + [self._message(kind, *zip(*noted, strict=True)) for kind, noted in others.items()]
 
     def _message(self, kind: type[Record], *noted: Sequence[Any]) -> bytes:
         """Encode records of one type that were kept as objects, given their numbers, times and the records."""
@@ -171,7 +173,7 @@ class Ledger:
         return stream().batch(count, [column(name, type_) for name, (type_, _) in COLUMNS.items()])
 
 
-class Sheet:
+class ColumnBuffer:
     """The rows of one of the types in `RUNS`, as words of 8 bytes, until they are encoded.
 
     If records were kept as objects, their numbers and ids would be scattered over memory, and encoding would miss the
@@ -206,7 +208,7 @@ class Sheet:
         return True
 
     def lay_out(self) -> bytes:
-        """Encode the rows as an Arrow message, and clear the sheet."""
+        """Encode the rows as an Arrow message, and clear the buffer."""
         count, self.count = self.count, 0
         for column, words in self._moves:
             column[:count] = words[:count]

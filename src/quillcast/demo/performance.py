@@ -22,7 +22,7 @@ from quillcast.demo.display import display
 from quillcast.demo.network import HOW_TO, NETWORK
 from quillcast.demo.sites import SITES, TOPIC, Sites
 from quillcast.demo.state import State
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.command import print_findings, steps
 from quillcast.pipeline.findings import Findings
@@ -147,8 +147,8 @@ class Performance:
 
     @contextmanager
     def _cleaning_up(self) -> Iterator[None]:
-        """Killed peers leave their rendezvous files behind; remove them."""
+        """Killed peers leave their registry files behind; remove them."""
         try:
             yield
         finally:
-            shutil.rmtree(Rendezvous(self.plan.network).folder, ignore_errors=True)
+            shutil.rmtree(PeerRegistry(self.plan.network).folder, ignore_errors=True)

@@ -26,7 +26,7 @@ from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import children_of
 from quillcast.demo.state import LOOK_S
 from quillcast.live.discovery.control import ask
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport.hello import Identity
 from quillcast.pipeline.run import Kill, Run
 
@@ -319,7 +319,7 @@ class Sites(Conductor):
     # --- what peers say
 
     async def _ask(self, process: PeerProcess, question: str, kind: type[T], **arguments: Any) -> T:
-        path = Rendezvous(self.plan.network).control_path(Contact(process.node_id, process.address))
+        path = PeerRegistry(self.plan.network).control_path(Contact(process.node_id, process.address))
         return await asyncio.to_thread(lambda: ask(path, question, kind, **arguments))
 
     async def _scope(self, name: str) -> ScopeStatus:

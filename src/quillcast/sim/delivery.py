@@ -31,10 +31,10 @@ from quillcast.protocol.forwarding.milestones import PRECISION
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.sim.admission_log import Admission
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer, peer_of
 from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
-from quillcast.sim.ledger import Admission
 from quillcast.sim.observed import Observed
 from quillcast.sim.owner import Credentials
 from quillcast.sim.reach import Span

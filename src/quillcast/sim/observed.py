@@ -9,11 +9,11 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim import faults
+from quillcast.sim.admission_log import AdmissionLog
 from quillcast.sim.applications import Event, Reader, Writer, peer_of
 from quillcast.sim.clients import SimClient
 from quillcast.sim.crowding import Crowding
 from quillcast.sim.host import Machine, SimHost
-from quillcast.sim.ledger import Ledger
 from quillcast.sim.reach import Reach
 from quillcast.sim.scenario import Scenario
 from quillcast.sim.world import World
@@ -38,8 +38,10 @@ class Observed:
         self.created: dict[str, Descriptor] = {}  # topics created by programs, with their settings
         self.asked_changes: list[AskedChange] = []
         self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
-        self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
-        self.ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
+        self.ledgers = {plan.name: AdmissionLog() for plan in scenario.topics}
+        self.ledgers_by_id: dict[bytes, AdmissionLog] = {
+            self.topics[name]: ledger for name, ledger in self.ledgers.items()
+        }
         self.reach = Reach(world, self._entries)
         self.vouched: dict[Event, list[int]] = {}  # events of sources that are stable: which root said so
         self.clients: list[SimClient] = []

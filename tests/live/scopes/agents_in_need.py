@@ -8,7 +8,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Mark, Stopped
-from quillcast.protocol.reliability.domain import AgentDue, Findings, Holder, Post, Silent, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, AgentDue, Findings, Holder, Silent, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 
 BOB = Contact(b"b" * 16, "127.0.0.1:2")
@@ -19,8 +19,8 @@ STREAM = StreamId(bytes(16), Term(1, bytes(16)))
 class Odd(Silent):
     """It does one odd thing when it is asked."""
 
-    def __init__(self, post: Post) -> None:
-        self.host, self.bottom = post.host, post.bottom
+    def __init__(self, context: AgentContext) -> None:
+        self.host, self.bottom = context.host, context.bottom
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Any:
         return self.act() or Findings((), (), ())
@@ -48,7 +48,7 @@ class Speaks(Odd):
 
 
 class CannotBeMade(Odd):
-    def __init__(self, post: Post) -> None:
+    def __init__(self, context: AgentContext) -> None:
         raise ZeroDivisionError("division by zero")
 
 

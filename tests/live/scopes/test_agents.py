@@ -32,7 +32,7 @@ from quillcast.live.scopes.agents import QUESTIONS_MAX, TIMERS_MAX, WORDS_MAX, A
 from quillcast.live.scopes.plugins import InstalledRecoveries, check_recovery, protocol_class
 from quillcast.live.scopes.process import ANSWER_LIMIT_S, START_LIMIT_S
 from quillcast.protocol.reliability.conformance import TIMES, check
-from quillcast.protocol.reliability.domain import Findings, Holder, Post, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, Findings, Holder, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 from tests.protocol.recording import ALICE, BOB, CAROL
 
@@ -177,8 +177,8 @@ class Member:
 
     def agent(self, name: str, open_line: Callable[[LineListener], AgentLine] | None = None) -> ConfinedAgent:
         """An agent whose domain has Bob in it, besides Alice."""
-        post = Post(self, TIMES, SCOPE, self)
-        self.asked = ConfinedAgent("odd", f"{MODULE}:{name}", post, open_line or self._direct, self.told.append)
+        context = AgentContext(self, TIMES, SCOPE, self)
+        self.asked = ConfinedAgent("odd", f"{MODULE}:{name}", context, open_line or self._direct, self.told.append)
         self.asked.follow((BOB,))
         return self.asked
 

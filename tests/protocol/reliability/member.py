@@ -5,7 +5,7 @@ from typing import Any
 
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, intersection
-from quillcast.protocol.reliability.domain import Post, RecoveryTimes, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, RecoveryTimes, StreamId
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, WEATHER, RecordingHost
 
 TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0, datagram_gap_s=0.25)
@@ -16,12 +16,12 @@ STREAM = StreamId(WEATHER, FIRST)
 class DomainMember:
     """Bob, after whom Carol and Alice come."""
 
-    def __init__(self, agent: Callable[[Post], Any]) -> None:
+    def __init__(self, agent: Callable[[AgentContext], Any]) -> None:
         self.host = RecordingHost(BOB)
         self.held, self.missing = RangeSet(), list[Range]()
         self.told = list[StreamId]()
         self.at_border = True
-        self.agent = agent(Post(self.host, TIMES, SITE, self))
+        self.agent = agent(AgentContext(self.host, TIMES, SITE, self))
         self.agent.follow((CAROL, ALICE))
 
     def holds(self, stream: StreamId, among: list[Range]) -> list[Range]:

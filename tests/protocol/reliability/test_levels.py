@@ -8,7 +8,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
 from quillcast.protocol.reliability.agents import Domain
-from quillcast.protocol.reliability.domain import Findings, Holder, Post, Silent, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, Findings, Holder, Silent, StreamId
 from quillcast.protocol.reliability.group import Peers
 from quillcast.protocol.reliability.messages import AgentWord, RingToken
 from quillcast.protocol.reliability.protocols import BUILT_IN
@@ -26,8 +26,8 @@ STREAM = StreamId(WEATHER, FIRST)
 class Says(Silent):
     """An agent that says what it was told to, and keeps what it was asked."""
 
-    def __init__(self, post: Post) -> None:
-        self.post, self.known = post, Findings((), (), ())
+    def __init__(self, context: AgentContext) -> None:
+        self.context, self.known = context, Findings((), (), ())
         self.asked: list[tuple[list[Range], bool]] = []
         self.is_filled, self.heard, self.has_ended = False, 0, False
 
@@ -125,15 +125,15 @@ def test_an_outer_agent_sees_a_domain_as_it_would_see_a_peer() -> None:
     world = TwoLevels()
     flow = world.circle.flow
     flow.move(down(FIRST, 4, block(PAUL, 0)), flow.current)
-    bottom = world.outer.post.bottom
+    bottom = world.outer.context.bottom
     assert bottom.lacks(STREAM) == [], "nothing is known to be lacking in the domain"
     world.inner.says({CAROL: [(0, 2)]}, [(2, 4)])
     world.look()
     assert bottom.lacks(STREAM) == [], "Carol was asked, who is inside"
     world.refuse(CAROL, FIRST, [(2, 4)])
     assert bottom.lacks(STREAM) == [(2, 4)]
-    assert world.inner.post.bottom.lacks(STREAM) == [(0, 4)]
-    assert bottom.holds(STREAM, [(0, 5)]) == world.inner.post.bottom.holds(STREAM, [(0, 5)]) == [(4, 5)]
+    assert world.inner.context.bottom.lacks(STREAM) == [(0, 4)]
+    assert bottom.holds(STREAM, [(0, 5)]) == world.inner.context.bottom.holds(STREAM, [(0, 5)]) == [(4, 5)]
     world.outer.says({DAVE: [(2, 4)]}, [])
     bottom.found(STREAM)
     assert world.asked[-1] == (DAVE, [(2, 4)])
@@ -146,7 +146,7 @@ def test_an_outer_agent_hears_when_nothing_is_lacking_in_its_domain_any_more() -
     world.inner.says({ERIN: [(0, 5)]}, [])
     world.look(times=1)
     assert (world.inner.is_filled, world.outer.is_filled) == (False, True)
-    assert world.outer.post.bottom.lacks(STREAM) == []
+    assert world.outer.context.bottom.lacks(STREAM) == []
 
 
 def test_an_outer_agent_hears_it_too_if_this_peer_is_not_the_head_for_that_topic_any_more() -> None:

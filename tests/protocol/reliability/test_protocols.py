@@ -8,7 +8,7 @@ import pytest
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.reliability.conformance import RepairsWrongly, check
-from quillcast.protocol.reliability.domain import AgentDue, Findings, Post, RecoveryProtocol, Silent, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, AgentDue, Findings, RecoveryProtocol, Silent, StreamId
 from quillcast.protocol.reliability.messages import RingToken
 from quillcast.protocol.reliability.protocols import BUILT_IN
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
@@ -29,8 +29,8 @@ def test_built_in_protocols_keep_the_rules(name: str) -> None:
 
 
 class Mutant(Silent):
-    def __init__(self, post: Post) -> None:
-        self.post = post
+    def __init__(self, context: AgentContext) -> None:
+        self.context = context
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
         return AlongTree().find(stream, lacks, neighbours, at_border=at_border)
@@ -49,12 +49,12 @@ class AsksNoMember(Mutant):
 class Chatters(Mutant):
     def follow(self, others: tuple[Contact, ...]) -> None:
         self.others = others
-        self.post.host.set_timer(AgentDue(self.post.scope, "mutant"), 1.0)
+        self.context.host.set_timer(AgentDue(self.context.scope, "mutant"), 1.0)
 
     def due(self, what: object) -> None:
         for other in self.others:
-            self.post.host.send(other, RingToken(self.post.scope, self.post.host.me, 0))
-        self.post.host.set_timer(AgentDue(self.post.scope, "mutant"), 1.0)
+            self.context.host.send(other, RingToken(self.context.scope, self.context.host.me, 0))
+        self.context.host.set_timer(AgentDue(self.context.scope, "mutant"), 1.0)
 
     def received(self, sender: Contact, message: Message) -> None: ...
 
@@ -65,7 +65,7 @@ class IsMoody(Chatters):
     def due(self, what: object) -> None:
         IsMoody.moods += 1
         for other in self.others:
-            self.post.host.send(other, RingToken(self.post.scope, self.post.host.me, IsMoody.moods))
+            self.context.host.send(other, RingToken(self.context.scope, self.context.host.me, IsMoody.moods))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,8 @@ class IsMoody(Chatters):
         (IsMoody, "something else the second time"),
     ],
 )
-def test_a_protocol_that_breaks_a_rule_is_told_which(mutant: Callable[[Post], RecoveryProtocol], why: str) -> None:
+def test_a_protocol_that_breaks_a_rule_is_told_which(
+    mutant: Callable[[AgentContext], RecoveryProtocol], why: str
+) -> None:
     with pytest.raises(RepairsWrongly, match=why):
         check(mutant, whole=False, sizes=SMALL)

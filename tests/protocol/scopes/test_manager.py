@@ -17,7 +17,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.measuring import AGAIN_S
-from quillcast.protocol.scopes.membership import Membership, owners_of
+from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
 from quillcast.protocol.scopes.messages import (
     OTHERS_MAX,
     Alive,
@@ -498,7 +498,7 @@ def test_in_the_overlay_the_nearest_of_three_to_the_parent_outside_is_the_entry_
     network.round_trips = {(peer(of).id, root.id): trip for of, trip in {"A": 0.05, "B": 0.01, "C": 0.03}.items()}
     assert assignment(network, "D").entry is None, "Joins reach the entry point first"
     for name in "DA":  # of a member that is not the entry point, its parent is nobody's business
-        network.carry_out(peer(name).id, network.peers[peer(name).id].hangs_below(T, root.contact))
+        network.carry_out(peer(name).id, network.peers[peer(name).id].outer_parent(T, root.contact))
         network.settle()
     assert sorted(network.measured) == [(name, "") for name in "ABC"]
     assert [assignment(network, name).ring for name in "ABCD"] == [2, 0, 1, None]
@@ -518,7 +518,7 @@ def test_members_measure_again_after_a_while_because_ways_change() -> None:
         network.role(name, T, None, subscribes=True)
         network.settle()
     network.round_trips = {(peer(name).id, root.id): 0.05 for name in "ABC"}
-    network.carry_out(peer("A").id, network.peers[peer("A").id].hangs_below(T, root.contact))
+    network.carry_out(peer("A").id, network.peers[peer("A").id].outer_parent(T, root.contact))
     network.settle()
     network.passed(AGAIN_S / 2)
     assert len(network.measured) == 3
@@ -966,7 +966,7 @@ def test_who_may_take_part_does_not_wait_while_the_superscope_hears_of_another_h
 
 def test_what_an_owner_answered_to_a_party_before_it_restarted_is_no_answer_to_its_present_roles() -> None:
     owner, role = scope("P"), Role(T, scope("P").id, publishes=True)
-    member = Membership(peer("A"), owners_of([owner]), LEASE_S)
+    member = ScopeMembership(peer("A"), owners_of([owner]), LEASE_S)
     member.begin(0.0)
     member.set_role(T, role)
     (registration,) = [send.message for send in member.settle()]
@@ -1058,7 +1058,7 @@ def test_a_party_with_several_owners_waits_for_the_one_that_it_prefers_before_it
     None
 ):
     owners = [scope(name) for name in ("place", "room")]
-    membership = Membership(peer("A"), owners_of(owners), LEASE_S)
+    membership = ScopeMembership(peer("A"), owners_of(owners), LEASE_S)
     membership.begin(0.0)
     entries = {owner.id: (peer(f"entry of {owner.name[0]}").contact,) for owner in owners}
 
@@ -1078,7 +1078,7 @@ def test_a_party_with_several_owners_waits_for_the_one_that_it_prefers_before_it
 
 def test_a_client_registers_with_the_owner_that_its_host_has_for_the_topic() -> None:
     place, room = scope("place"), scope("room")
-    membership = Membership(peer("A"), owners_of([place, room]), LEASE_S)
+    membership = ScopeMembership(peer("A"), owners_of([place, room]), LEASE_S)
     membership.begin(0.0)
     membership.ordered(Orders(place, 1, 1, 1, 1), 1.0)
     root = RootScope(room.id, "room", (("room/#", True),))

@@ -18,7 +18,7 @@ from quillcast.protocol.topics.root_messages import (
     TransferLeadership,
 )
 from quillcast.protocol.topics.state.effects import (
-    Outdone,
+    LaterTermExists,
 )
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, SECOND
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
@@ -56,7 +56,7 @@ def test_a_root_whose_term_a_replica_answers_with_a_later_one_begins_one_later_s
     world.host.time = CONFIG.lease_s / 2
     world.dispatch.message(CAROL, StateAnswer([TopicEntry(tree.topic, DESCRIPTOR, SECOND)]))
     assert world.known.terms[tree.topic] == SECOND
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
 
 
 def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) -> None:
@@ -68,10 +68,10 @@ def test_a_root_that_began_just_now_first_declares_nothing_stable(world: Parts) 
     assert tree.root.held_until == 1.0 + CONFIG.lease_s
     assert (RivalDue(tree.topic), CONFIG.lease_s / 2 - 1.0) in world.host.timers
     world.dispatch.timer(RivalDue(tree.topic))
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
     del world.trees[tree.topic]
     world.dispatch.timer(RivalDue(tree.topic))
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
 
 
 def test_who_told_of_a_rival_is_told_of_the_later_term_to_tell_the_rival_too(world: Parts) -> None:
@@ -180,7 +180,7 @@ def test_a_rival_that_is_heard_itself_is_outbid_at_once(world: Parts) -> None:
     tree = world.root()
     rival = Contact(SECOND.node[:8] + bytes(8), "rival")
     world.dispatch.message(rival, RecordState([(DESCRIPTOR, SECOND)]))
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
 
 
 def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> None:

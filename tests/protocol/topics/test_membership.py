@@ -17,9 +17,9 @@ from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     FindParent,
     GapNoticed,
+    LaterTermExists,
     LeaveIfIdle,
     NeighbourLost,
-    Outdone,
     ParentAccepted,
     PlaceTaken,
     RivalKnown,
@@ -354,7 +354,7 @@ def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:
     tree = world.root()
     world.child(tree, BOB)
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
 
 
 def test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_knows_of_a_later_one() -> None:
@@ -370,7 +370,7 @@ def test_a_root_that_has_outbid_a_rival_keeps_its_term_for_a_while_when_a_child_
     assert world.ordered == [RivalKnown(tree.topic, SECOND)]
     assert tree.root.held_until == world.host.time + CONFIG.lease_s
     world.dispatch.timer(RivalDue(tree.topic))
-    assert world.ordered == [RivalKnown(tree.topic, SECOND), Outdone(tree.topic)]
+    assert world.ordered == [RivalKnown(tree.topic, SECOND), LaterTermExists(tree.topic)]
 
 
 def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Parts) -> None:

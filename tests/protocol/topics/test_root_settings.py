@@ -13,8 +13,8 @@ from quillcast.protocol.topics.root_messages import Create, Created
 from quillcast.protocol.topics.state.effects import (
     AwaitRoot,
     BecomeRoot,
+    LaterTermExists,
     OpenSession,
-    Outdone,
     Resign,
     SettingsEntered,
     SettingsLearned,
@@ -68,7 +68,7 @@ def test_a_root_hears_from_who_asks_for_settings_of_a_later_term_and_that_the_to
     tree, root = rooted(world)
     root.hold_until, root.after = 0.0, None
     world.root_settings.create(Create(DESCRIPTOR, BOB, term=SECOND))
-    assert Outdone(tree.topic) in world.ordered
+    assert LaterTermExists(tree.topic) in world.ordered
     assert root.held_until == root.began_at + CONFIG.lease_s
 
 
@@ -135,7 +135,7 @@ def test_a_root_of_an_earlier_session_is_outdone_by_the_settings_of_a_later_one(
     tree, _ = rooted(world)
     tree.descriptor = NEXT
     world.root_settings.learned(tree)
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
 
 
 @pytest.mark.parametrize("owned", [True, False])
@@ -146,7 +146,7 @@ def test_a_root_that_learns_of_an_owner_and_a_list_of_publishers_is_outdone_if_i
     root.term = root.term.noting(owned=owned)
     tree.adapt(CLAIMED)
     world.root_settings.learned(tree)
-    assert (Outdone(tree.topic) in world.ordered) is not owned
+    assert (LaterTermExists(tree.topic) in world.ordered) is not owned
 
 
 def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_term_at_once() -> None:

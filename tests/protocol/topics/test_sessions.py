@@ -16,7 +16,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sessions import FlushDue
-from quillcast.protocol.topics.state.effects import Outdone, Resign
+from quillcast.protocol.topics.state.effects import LaterTermExists, Resign
 from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput, SessionState, SessionStep
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, RecordingHost, block, down, is_stable
 from tests.protocol.topics.parts import CONFIG, Parts
@@ -205,7 +205,7 @@ def test_a_root_of_a_session_that_is_best_effort_begins_a_term_when_the_reliable
     world.known.learn(RELIABLE)
     assert tree.root.descriptor == BEST_EFFORT
     world.root_settings.learned(tree)
-    assert world.ordered[-1] == Outdone(tree.topic)
+    assert world.ordered[-1] == LaterTermExists(tree.topic)
 
 
 def test_a_session_does_not_begin_if_other_settings_came_to_be_known_while_the_last_one_was_flushed() -> None:

@@ -12,7 +12,7 @@ from quillcast.protocol.topics.messages import Accepted, Join
 from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.effects import (
-    Outdone,
+    LaterTermExists,
 )
 from quillcast.protocol.topics.state.owing import owe
 from quillcast.protocol.topics.state.root import Root
@@ -37,7 +37,7 @@ def test_a_root_that_learns_of_a_later_term_is_outdated(world: Parts, terms: Ter
     terms.heard_of(tree, FIRST)
     assert world.ordered == []
     terms.heard_of(tree, SECOND)
-    assert world.ordered == [Outdone(tree.topic)]
+    assert world.ordered == [LaterTermExists(tree.topic)]
     assert tree.heard == SECOND
 
 

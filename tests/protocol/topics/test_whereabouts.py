@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
-from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
+from quillcast.protocol.topics.messages import HasOtherParent, LeaseHeld, LeaseOver, NameAgain
 from quillcast.protocol.topics.state.holders import SINCE, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode, first_number
 from quillcast.protocol.topics.state.moves import arrivals, departures
@@ -71,7 +71,7 @@ def test_those_above_are_told_of_a_lost_child_that_speaks_elsewhere(world: Parts
     tree = world.root()
     lose(world, tree)
     world.schedule.take()
-    world.whereabouts.speaks_elsewhere(BOB, SpeaksElsewhere([(tree.topic, CAROL.node_id)]))
+    world.whereabouts.speaks_elsewhere(BOB, HasOtherParent([(tree.topic, CAROL.node_id)]))
     (waiting,) = departures(tree.leases, ALICE.node_id, world.host.time)
     assert waiting.up_to == CAROL.node_id
     assert Move(BOB.node_id, 7).follows(waiting), "one Join may have gone to both parents"
@@ -86,7 +86,7 @@ def test_a_peer_with_another_parent_has_that_name_it_again(world: Parts) -> None
     number = world.membership.moves.of(tree.topic)
     world.whereabouts.lease_held(BOB, LeaseHeld([(tree.topic, number, (PAUL, BOB.node_id))]))
     said = [(tree.topic, PAUL)]
-    assert world.host.sent == [(BOB, SpeaksElsewhere(said)), (CAROL, NameAgain(said, number))]
+    assert world.host.sent == [(BOB, HasOtherParent(said)), (CAROL, NameAgain(said, number))]
 
 
 def test_a_peer_looks_for_another_parent_when_its_own_asks_where_it_is(world: Parts) -> None:

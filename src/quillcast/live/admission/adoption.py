@@ -18,7 +18,7 @@ from typing import Any
 
 from quillcast.core.errors import LocalError, QuillcastError
 from quillcast.live.discovery import control
-from quillcast.live.discovery.rendezvous import Entry, Rendezvous
+from quillcast.live.discovery.registry import Entry, PeerRegistry
 
 STEPS = ("join", "publish", "leave")
 QUESTION = "take_credential"
@@ -62,7 +62,7 @@ class Adoption:
             await self._take(step)
 
 
-async def bring_over(place: Rendezvous, entries: Sequence[Entry], credential: str) -> list[str]:
+async def bring_over(place: PeerRegistry, entries: Sequence[Entry], credential: str) -> list[str]:
     """Have this user's peers adopt the network's credential; returns a line about each that does not."""
     staying: list[str] = []
     for step in STEPS:
@@ -89,6 +89,6 @@ def unheard(entry: Entry, network: str) -> str:
     )
 
 
-def _ask(place: Rendezvous, entry: Entry, step: str, credential: str) -> None:
+def _ask(place: PeerRegistry, entry: Entry, step: str, credential: str) -> None:
     path = place.control_path(entry.contact)
     control.ask(path, QUESTION, object, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid())

@@ -19,7 +19,7 @@ from quillcast.live.clients.messages import NOBODY, QUESTION, VERSION, Changed, 
 from quillcast.live.clients.proxy import Process, Proxy, RemoteInbox
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery import control
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.discovery.runtimefolder import chosen_network
 from quillcast.live.edges.choices import check_topic
 from quillcast.live.edges.endpoint import Endpoint, Sign
@@ -266,7 +266,7 @@ class Client(Endpoint):
         """Find a peer, and connect to it."""
         if self._socket is not None:
             return await self._ask_to_connect(self._socket)
-        place = Rendezvous(self._network, self._runtime_dir)
+        place = PeerRegistry(self._network, self._runtime_dir)
         for entry in place.running():
             try:
                 return await self._ask_to_connect(place.control_path(entry.contact))

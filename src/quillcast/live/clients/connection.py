@@ -7,7 +7,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
 from quillcast.core.messages import Contact
 from quillcast.live.clients.messages import Codec, Connect
-from quillcast.live.transport.framed import CrowdedOut, Framed, FramedContext
+from quillcast.live.transport.framed import Framed, FramedContext, FrameMemoryFull
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, NUMBER_BYTES, FrameType
 from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.shared_transport import Sharing
@@ -44,7 +44,7 @@ class ClientConnection(Framed):
     def refuse(self, problem: RemoteError) -> None:
         self.break_off(problem)
 
-    def crowded_out(self, problem: CrowdedOut) -> None:
+    def crowded_out(self, problem: FrameMemoryFull) -> None:
         self._problem = problem
 
     def lost(self, problem: Exception) -> None:

@@ -56,7 +56,7 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
 from quillcast.live.transport import local_ipc
 from quillcast.live.transport.framed import FramedContext
-from quillcast.live.transport.framing import FrameType, Spare, Unfinished, frame
+from quillcast.live.transport.framing import FramePool, FrameType, Unfinished, frame
 from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.shared_memory import SharedMemory
 from quillcast.live.transport.shared_transport import Sharing
@@ -196,7 +196,7 @@ class Process:
         incarnation = secrets.token_bytes(_INCARNATION_BYTES)
         self.sharing = Sharing(SharedMemory(), incarnation, live, self.counters)
         self.plain = partial(transport_of, config=live)
-        self.shared = FramedContext(self.pump, self.plain, Spare(), Unfinished(live.unfinished_bytes_max))
+        self.shared = FramedContext(self.pump, self.plain, FramePool(), Unfinished(live.unfinished_bytes_max))
         self.connect = Connect(live.window_bytes, incarnation, self.sharing.sample_place, name)
         self.proxies: dict[Proxy, None] = {}
         self.pump.write_by(self._flush)

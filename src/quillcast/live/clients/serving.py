@@ -21,7 +21,7 @@ from quillcast.live.edges.endpoint import Sign
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.framed import FramedContext
-from quillcast.live.transport.framing import FrameType, Spare, frame
+from quillcast.live.transport.framing import FramePool, FrameType, frame
 from quillcast.live.transport.hello import HelloRefused
 from quillcast.live.transport.link import LinkContext
 from quillcast.live.transport.links import Links
@@ -48,7 +48,7 @@ class Clients:
         self._peer, self._links, self._settle, self._looked_in = peer, links, settle, looked_in
         self._pump = pump
         config = links.config
-        self._shared = FramedContext(pump, partial(transport_of, config=config), Spare(), links.unfinished)
+        self._shared = FramedContext(pump, partial(transport_of, config=config), FramePool(), links.unfinished)
         self._context = SessionContext(
             peer,
             pump,

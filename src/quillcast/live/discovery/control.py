@@ -1,4 +1,4 @@
-"""The control socket, through which commands query a running peer: a Unix socket beside its rendezvous file.
+"""The control socket, through which commands query a running peer: a Unix socket beside its registry file.
 
 A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
 `{"error": "one clear line"}`. The client says what type the answer has; those about peers are in `core.status`. Peers

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live.discovery.rendezvous import Entry, Rendezvous
+from quillcast.live.discovery.registry import Entry, PeerRegistry
 from quillcast.live.transport.links import Links
 
 _GREET_MORE_S = 0.05  # others may answer this much later than the first; a guess: some iterations of busy processes
@@ -25,7 +25,7 @@ class OtherCredential(LocalError):
 
 
 async def find_contacts(
-    links: Links, rendezvous: Rendezvous, named: Sequence[str], remembered: Iterable[str], *,
+    links: Links, registry: PeerRegistry, named: Sequence[str], remembered: Iterable[str], *,
     may_be_first: bool = True, patient: bool = False,
 ) -> list[Contact]:  # fmt: skip
     """Register this peer on its machine, and return peers of its network that answer; if none, it is the first.
@@ -38,14 +38,14 @@ async def find_contacts(
     has found others.
     """
     credential = links.handshake.tls.fingerprint if links.handshake.tls is not None else ""
-    with rendezvous.alone():
-        entries = rendezvous.all_entries()
+    with registry.alone():
+        entries = registry.all_entries()
         others = [entry for entry in entries if entry.credential != credential]
         entries = [entry for entry in entries if entry.credential == credential]
         if others and not credential and not named:
-            raise OtherCredential(rendezvous.folder.name, others[0])
+            raise OtherCredential(registry.folder.name, others[0])
         if not patient:
-            rendezvous.enter(links.contact, credential)
+            registry.enter(links.contact, credential)
     known = dict.fromkeys([*(entry.address for entry in entries), *remembered])
     known.pop(links.contact.address, None)
     here = {entry.address: entry for entry in entries if entry.address in known}
@@ -53,11 +53,11 @@ async def find_contacts(
     found = await (_named(links, named) if named else _first(links, list(known), here, needed=needed))
     if patient and not found:
         raise Unreachable(
-            f"no peer of the network {rendezvous.folder.name!r} runs on this machine; start one with: quillcast "
-            f"node; looked in {rendezvous.looked_in}"
+            f"no peer of the network {registry.folder.name!r} runs on this machine; start one with: quillcast "
+            f"node; looked in {registry.looked_in}"
         )
     if patient:
-        rendezvous.enter(links.contact, credential)
+        registry.enter(links.contact, credential)
     return found
 
 

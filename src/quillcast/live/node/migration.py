@@ -42,22 +42,22 @@ class Migration:
 
     def settle_in(self) -> None:
         """The node is part of a network now: remember it. Without a credential, watch for members."""
-        presence, rendezvous = self._presences.current, self._startup.rendezvous
+        presence, registry = self._presences.current, self._startup.registry
         presence.keep_contacts()
         if presence.memory is not None:
             self._run(presence.memory.keep_regularly())
-        if presence.membership is None and rendezvous.is_shared and not self._startup.given:
+        if presence.membership is None and registry.is_shared and not self._startup.given:
             self._run(self._watch_for_members())
 
     async def bring_others_over(self) -> None:
         """Ask this user's other peers here that run without the credential to take it on; note which do not."""
-        links, rendezvous = self._presences.current.links, self._startup.rendezvous
+        links, registry = self._presences.current.links, self._startup.registry
         if links.handshake.tls is None:
             return
         credential = links.handshake.tls.fingerprint
-        others = [other for other in rendezvous.all_entries() if other.credential != credential]
+        others = [other for other in registry.all_entries() if other.credential != credential]
         own = [other for other in others if other.is_own and not other.credential]
-        for line in await bring_over(rendezvous, own, credential):
+        for line in await bring_over(registry, own, credential):
             self._presences.note(line)
         for other in others:
             if other not in own:
@@ -80,7 +80,7 @@ class Migration:
     async def _watch_for_members(self) -> None:
         """Members that other users run cannot ask this peer to take their credential on, and it could not."""
         while self._presences.current.membership is None:
-            entries = self._startup.rendezvous.all_entries()
+            entries = self._startup.registry.all_entries()
             members = [other for other in entries if other.credential and not other.is_own]
             if members:
                 self._cut_off(members[0].pid, f"user {members[0].user} runs it, and this user was not admitted")

@@ -110,7 +110,7 @@ class Node(Endpoint):
         arguments.instance("listen", listen, str, "host:port as text, such as '127.0.0.1:0'")
         arguments.instance("advertise", advertise, str, "host or host:port as text")
         arguments.instance("identity", identity, Identity, "an Identity")
-        given, rendezvous_folder = choices.contact_addresses(contacts), arguments.path("runtime_dir", runtime_dir)
+        given, registry_folder = choices.contact_addresses(contacts), arguments.path("runtime_dir", runtime_dir)
         patience_s = choices.patience_s(wait_for_network)
         scopes = choices.scope_addresses(scope)
         place = None if listen is None else addresses.parse(listen)
@@ -140,7 +140,7 @@ class Node(Endpoint):
             resolver,
             listen=place,
             given=[*given, *(each.address for each in scopes)],
-            runtime_dir=rendezvous_folder,
+            runtime_dir=registry_folder,
             patience_s=patience_s,
             answerers=self._answerers,
         )
@@ -271,7 +271,7 @@ class Node(Endpoint):
     @property
     def looked_in(self) -> str:
         """Where the node looked for peers of this machine. Peers that use another folder are not found."""
-        return self._startup.rendezvous.looked_in
+        return self._startup.registry.looked_in
 
     @property
     def notices(self) -> list[str]:

@@ -28,7 +28,7 @@ from quillcast.live.clients.serving import Clients
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.live.discovery.finding import find_contacts
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.edges import choices
 from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.edges.peer import node_ids, silent
@@ -93,9 +93,9 @@ class Presence:
     clients: Clients
 
     def __init__(
-        self, setting: Setting, rendezvous: Rendezvous, store: Store | None, membership: Membership | None
+        self, setting: Setting, registry: PeerRegistry, store: Store | None, membership: Membership | None
     ) -> None:
-        self.setting, self.rendezvous, self.membership = setting, rendezvous, membership
+        self.setting, self.registry, self.membership = setting, registry, membership
         self.pump = Pump(asyncio.get_running_loop(), Yielding(setting.live.yield_cpu))
         self.memory: Memory | None = None
         self.journal: Journal | None = None
@@ -146,23 +146,21 @@ class Presence:
         self.scope_questions = ScopeQuestions(pump, self.peer.scoping, self.managing)
         stack.callback(self.scope_questions.close)
         stack.callback(self.managing.close)
-        looked_in = self.rendezvous.looked_in
+        looked_in = self.registry.looked_in
         self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
         look = self.memory.look if self.memory is not None else _nothing
         self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients, look)
-        stack.callback(self.rendezvous.leave, self.contact)
+        stack.callback(self.registry.leave, self.contact)
         stack.push_async_callback(self.clients.close)
         takeovers = {QUESTION: self.clients.connect}
-        self.rendezvous.leave(
-            self.contact
-        )  # what this peer left behind if it was killed: others would remove the socket
-        control = ControlServer(self.rendezvous.control_path(self.contact), answerers, takeovers)
+        self.registry.leave(self.contact)  # what this peer left behind if it was killed: others would remove the socket
+        control = ControlServer(self.registry.control_path(self.contact), answerers, takeovers)
         await stack.enter_async_context(control)
 
     async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:
         """Register this peer on its machine, and find others to join through (`find_contacts`)."""
         return await find_contacts(
-            self.links, self.rendezvous, given, self.remembered(), may_be_first=may_be_first, patient=patient
+            self.links, self.registry, given, self.remembered(), may_be_first=may_be_first, patient=patient
         )
 
     async def joined(self, timeout_s: float) -> None:
@@ -194,7 +192,7 @@ class Presence:
         if not self._is_shown:  # others of this machine may join through it
             self._is_shown = True
             credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""
-            self.rendezvous.enter(self.contact, credential, joined=True)
+            self.registry.enter(self.contact, credential, joined=True)
 
     def _tell_waiting(self) -> None:
         if obstacle := self.peer.scoping.obstacle():
@@ -355,7 +353,7 @@ class Presence:
         """The host to listen on by default: where the peers that this one knows can reach it."""
         if self.membership is None:
             return "127.0.0.1"
-        here = [entry.address for entry in self.rendezvous.all_entries()]
+        here = [entry.address for entry in self.registry.all_entries()]
         return addresses.listening_host([*given, *here, *self.remembered()])
 
 

@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact
 from quillcast.live.admission.membership import Membership, MembershipResolver
 from quillcast.live.discovery.control import Answerer
 from quillcast.live.discovery.finding import OtherCredential
-from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.node.presence import Presence, Presences, Setting, listening
 from quillcast.live.storage.store import Store
 from quillcast.live.transport import addresses
@@ -26,7 +26,7 @@ class Startup:
     its control socket answers. It waits for a network up to `patience_s`.
     """
 
-    rendezvous: Rendezvous
+    registry: PeerRegistry
 
     def __init__(
         self, presences: Presences, setting: Setting, resolver: MembershipResolver,
@@ -70,7 +70,7 @@ class Startup:
 
     async def present(self, listener: socket.socket | None, membership: Membership | None) -> Presence:
         """Open a peer of this node, with its sockets and files."""
-        presence = Presence(self._setting, self.rendezvous, self._store, membership)
+        presence = Presence(self._setting, self.registry, self._store, membership)
         self._stack.push_async_callback(presence.close)
         try:
             await presence.open(listener, self.given, self._answerers())
@@ -91,7 +91,7 @@ class Startup:
     async def _open(self) -> None:
         """Open everything but the network. Nothing is written anywhere before the node listens."""
         stack = self._stack
-        self.rendezvous = Rendezvous(self._setting.network, self._runtime_dir)
+        self.registry = PeerRegistry(self._setting.network, self._runtime_dir)
         listener = self._reserve()
         if listener is not None:
             stack.callback(listener.close)
@@ -102,8 +102,8 @@ class Startup:
         if membership is None and self._is_remote:
             raise self._needs_credential()
         self._presences.install(await self.present(listener, membership))
-        if notice := self.rendezvous.notice:
-            self._presences.note(f"{notice}; this peer looks in {self.rendezvous.folder}")
+        if notice := self.registry.notice:
+            self._presences.note(f"{notice}; this peer looks in {self.registry.folder}")
 
     def _reserve(self) -> socket.socket | None:
         """A socket that listens at the given address, if one was given. Raises `LocalError`."""

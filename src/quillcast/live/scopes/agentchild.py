@@ -1,7 +1,7 @@
 """The process in which a recovery agent of another package runs (`agents.ConfinedAgent`).
 
 It is `python -m quillcast.live.scopes.agentchild FD SECONDS BYTES`, carries out orders from a socket one by one, and
-keeps to `process.Limits`.
+keeps to `process.ProcessLimits`.
 """
 
 import sys
@@ -21,8 +21,8 @@ from quillcast.core.trace import Mark, Record
 from quillcast.live.scopes import agentorders
 from quillcast.live.scopes.child import found, told
 from quillcast.live.scopes.framing import encoded, receive
-from quillcast.live.scopes.process import Limits
-from quillcast.protocol.reliability.domain import AgentDue, Findings, Holder, Post, RecoveryProtocol, StreamId
+from quillcast.live.scopes.process import ProcessLimits
+from quillcast.protocol.reliability.domain import AgentContext, AgentDue, Findings, Holder, RecoveryProtocol, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 
 A = TypeVar("A")
@@ -83,7 +83,7 @@ class AgentChild:
         self.scope, self.name = order.scope, order.name
         self.numbers = count(self.random.getrandbits(31))  # timers of an agent that was here before have others
         self.package = Path(order.reference.partition(":")[0].partition(".")[0]).stem
-        self.agent = found(order.reference, b"")(Post(self, order.times, order.scope, self))
+        self.agent = found(order.reference, b"")(AgentContext(self, order.times, order.scope, self))
 
     # ---- the agent's host
 
@@ -140,7 +140,7 @@ def _plain(findings: Any) -> Findings:
     return Findings(holders, tuple(findings.neighbours), [*findings.lacks])
 
 
-def serve(limits: Limits) -> None:
+def serve(limits: ProcessLimits) -> None:
     """Carry out orders until the other end closes the socket."""
     line = limits.line
     child = AgentChild(lambda message: line.sendall(encoded(message)), lambda: receive(line, agentorders.TO_AGENT))
@@ -156,4 +156,4 @@ def serve(limits: Limits) -> None:
 
 
 if __name__ == "__main__":
-    serve(Limits(sys.argv))
+    serve(ProcessLimits(sys.argv))

@@ -25,7 +25,7 @@ from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.live.scopes import agentorders
 from quillcast.live.scopes.process import ANSWER_LIMIT_S, START_LIMIT_S
-from quillcast.protocol.reliability.domain import AgentDue, Findings, Holder, Post, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, AgentDue, Findings, Holder, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 
@@ -64,12 +64,12 @@ class ConfinedAgent:
     """An agent of another package, as its peer sees it."""
 
     def __init__(
-        self, name: str, reference: str, post: Post, open_line: Callable[[LineListener], AgentLine],
+        self, name: str, reference: str, context: AgentContext, open_line: Callable[[LineListener], AgentLine],
         tell: Callable[[str], object],
     ) -> None:  # fmt: skip
         """`tell` is given a line if the agent is stopped."""
-        self.name, self.post, self.tell = name, post, tell
-        self.gate = _Gate(post)
+        self.name, self.context, self.tell = name, context, tell
+        self.gate = _Gate(context)
         self.is_made = self.is_over = False
         self.waiting: deque[agentorders.Task] = deque()
         self.order: agentorders.Task | None = None  # what it carries out
@@ -77,8 +77,8 @@ class ConfinedAgent:
         self.found: dict[StreamId, Findings] = {}  # of the streams of which the member lacks something
         self.answered: StreamId | None = None  # that repairs go on with what was found
         self.line = open_line(LineListener(self._came, self._stop))
-        seed = post.host.random.getrandbits(63)
-        self._order(agentorders.MakeAgent(name, reference, post.host.contact, post.scope, post.times, seed))
+        seed = context.host.random.getrandbits(63)
+        self._order(agentorders.MakeAgent(name, reference, context.host.contact, context.scope, context.times, seed))
 
     # ---- the peer's inputs
 
@@ -141,7 +141,7 @@ class ConfinedAgent:
             self.order = self.waiting.popleft()
             limit_s = START_LIMIT_S if isinstance(self.order, agentorders.MakeAgent) else ANSWER_LIMIT_S
             self.patience = self.line.wait(limit_s, lambda: self._stop(f"it took longer than {limit_s:g} s for a call"))
-            self.line.send(agentorders.Begin(self.post.host.now(), self.order))
+            self.line.send(agentorders.Begin(self.context.host.now(), self.order))
 
     def _rest(self) -> None:
         self.order = None
@@ -163,7 +163,7 @@ class ConfinedAgent:
 
     def _carry_out(self, message: agentorders.FromAgent) -> None:
         """What the process asks or says."""
-        bottom, host = self.post.bottom, self.post.host
+        bottom, host = self.context.bottom, self.context.host
         self.gate.count()
         match message:
             case agentorders.AskHolds(stream, among):
@@ -174,7 +174,7 @@ class ConfinedAgent:
                 self.line.send(agentorders.RoundTripIs(host.proximity(node)))
             case agentorders.Say(to, body):
                 self.gate.check_word(to, body)
-                host.send(to, AgentWord(self.post.scope, self.name, body))
+                host.send(to, AgentWord(self.context.scope, self.name, body))
             case agentorders.SetTimer(number, delay_s):
                 self.gate.check_timer()
                 host.set_timer(self._timer(number), max(0.0, delay_s))
@@ -192,7 +192,7 @@ class ConfinedAgent:
                 self._stop(why)
 
     def _timer(self, number: int) -> Timer:
-        return AgentDue(self.post.scope, self.name, number)
+        return AgentDue(self.context.scope, self.name, number)
 
     def _is_found(self, findings: Findings) -> None:
         """Keep what it found, and go on to repair with that."""
@@ -206,7 +206,7 @@ class ConfinedAgent:
         if order.stream in self.found and self.found[order.stream] != findings:
             self.found[order.stream], self.answered = findings, order.stream
             try:
-                self.post.bottom.found(order.stream)
+                self.context.bottom.found(order.stream)
             finally:
                 self.answered = None
 
@@ -214,12 +214,12 @@ class ConfinedAgent:
 class _Gate:
     """Lets through what an agent may order. Its methods raise `Misbehaved`."""
 
-    def __init__(self, post: Post) -> None:
-        self.post = post
+    def __init__(self, context: AgentContext) -> None:
+        self.context = context
         self.others: dict[bytes, None] = {}
         self.neighbours: dict[bytes, None] = {}
         self.spoke: dict[bytes, None] = {}  # members that are not among those that this one is told of
-        self.since, self.messages, self.words, self.timers = post.host.now(), 0, 0, 0
+        self.since, self.messages, self.words, self.timers = context.host.now(), 0, 0, 0
 
     def heard(self, sender: Contact) -> None:
         """An agent of the domain is there."""
@@ -238,7 +238,7 @@ class _Gate:
         """May it send this?"""
         self.words += 1
         if self.words > WORDS_MAX:
-            raise agentorders.Misbehaved(f"it sends more than {WORDS_MAX} words in {self.post.times.gap_s:g} s")
+            raise agentorders.Misbehaved(f"it sends more than {WORDS_MAX} words in {self.context.times.gap_s:g} s")
         if len(body) > WORD_BYTES_MAX:
             raise agentorders.Misbehaved(
                 f"it sends {len(body)} bytes in one word; at most {WORD_BYTES_MAX} are allowed"
@@ -249,11 +249,11 @@ class _Gate:
         """May it set another timer?"""
         self.timers += 1
         if self.timers > TIMERS_MAX:
-            raise agentorders.Misbehaved(f"it sets more than {TIMERS_MAX} timers in {self.post.times.gap_s:g} s")
+            raise agentorders.Misbehaved(f"it sets more than {TIMERS_MAX} timers in {self.context.times.gap_s:g} s")
 
     def count(self) -> None:
         """It asks or says something."""
-        now, gap_s = self.post.host.now(), self.post.times.gap_s
+        now, gap_s = self.context.host.now(), self.context.times.gap_s
         if now - self.since >= gap_s:
             self.since, self.messages, self.words, self.timers = now, 0, 0, 0
         self.messages += 1

@@ -16,7 +16,7 @@ from typing import Any
 from quillcast.core.errors import QuillcastError
 from quillcast.live.scopes import orders
 from quillcast.live.scopes.framing import encoded, receive
-from quillcast.live.scopes.process import Limits
+from quillcast.live.scopes.process import ProcessLimits
 from quillcast.protocol.scopes.policies import first_line, made
 from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy, mechanism_of
 
@@ -24,7 +24,7 @@ from quillcast.protocol.scopes.policy import Group, RoundTrips, ScopePolicy, mec
 class Child:
     """Makes one policy, and asks it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ProcessLimits) -> None:
         self.limits, self.line = limits, limits.line
         self.policy: ScopePolicy
         self.package = ""
@@ -104,4 +104,4 @@ def told(error: Exception, package: str) -> str:
 
 
 if __name__ == "__main__":
-    Child(Limits(sys.argv)).serve()
+    Child(ProcessLimits(sys.argv)).serve()

@@ -20,7 +20,7 @@ from quillcast.live.scopes.agentline import SocketLine, Surroundings
 from quillcast.live.scopes.agents import ConfinedAgent
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.orders import Make
-from quillcast.protocol.reliability.domain import Post, RecoveryProtocol
+from quillcast.protocol.reliability.domain import AgentContext, RecoveryProtocol
 from quillcast.protocol.reliability.protocols import BUILT_IN as BUILT_IN_RECOVERIES
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 from quillcast.protocol.scopes.config import FilterTable
@@ -136,7 +136,7 @@ def check_recovery(name: str) -> None:
         raise LocalError(f"there is no recovery protocol {name!r}{hint}; known: {', '.join(names)}")
 
 
-class InstalledRecoveries(Mapping[str, Callable[[Post], RecoveryProtocol]]):
+class InstalledRecoveries(Mapping[str, Callable[[AgentContext], RecoveryProtocol]]):
     """The recovery protocols of installed packages, as `reliability.agents.Protocols`.
 
     `tell` is given a line for each agent that is stopped (`ConfinedAgent`).
@@ -145,15 +145,15 @@ class InstalledRecoveries(Mapping[str, Callable[[Post], RecoveryProtocol]]):
     def __init__(self, tell: Callable[[str], object], surroundings: Surroundings) -> None:
         self._tell, self._surroundings = tell, surroundings
 
-    def __getitem__(self, name: str) -> Callable[[Post], RecoveryProtocol]:
+    def __getitem__(self, name: str) -> Callable[[AgentContext], RecoveryProtocol]:
         if name not in self:
             raise KeyError(name)
-        return lambda post: self._made(name, post)
+        return lambda context: self._made(name, context)
 
-    def _made(self, name: str, post: Post) -> RecoveryProtocol:
+    def _made(self, name: str, context: AgentContext) -> RecoveryProtocol:
         try:
             return ConfinedAgent(
-                name, offered(RECOVERIES)[name].value, post, partial(SocketLine, self._surroundings), self._tell
+                name, offered(RECOVERIES)[name].value, context, partial(SocketLine, self._surroundings), self._tell
             )
         except OSError as error:
             self._tell(f"recovery protocol {name} cannot be started: {error.strerror}; members repair along the tree")
@@ -169,10 +169,10 @@ class InstalledRecoveries(Mapping[str, Callable[[Post], RecoveryProtocol]]):
         return len(offered(RECOVERIES))
 
 
-def protocol_class(name: str) -> Callable[[Post], RecoveryProtocol]:
+def protocol_class(name: str) -> Callable[[AgentContext], RecoveryProtocol]:
     """What makes the agents of an installed recovery protocol: called, it imports the package. Raises `KeyError`."""
     entry = offered(RECOVERIES)[name]
-    return lambda post: cast("RecoveryProtocol", entry.load()(post))
+    return lambda context: cast("RecoveryProtocol", entry.load()(context))
 
 
 def _guarded(name: str, decide: CustomFilter, tell: Callable[[str], object]) -> CustomFilter:

@@ -54,7 +54,7 @@ class ConfinedProcess:
         self._process.wait()
 
 
-class Limits:
+class ProcessLimits:
     """What a confined process keeps to, by its own arguments. It ends itself if one order takes it too long."""
 
     def __init__(self, arguments: list[str]) -> None:

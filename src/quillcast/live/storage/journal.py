@@ -65,7 +65,7 @@ class Journal:
         self._call_later, self._on_problem = call_later, on_problem
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
         self._came: list[tuple[int, Record]] = []
-        self._ledger = journal.Ledger(peer, self.started_ns, ROWS_MAX)
+        self._ledger = journal.RecordBuffer(peer, self.started_ns, ROWS_MAX)
         self._laid_out: list[bytes] = []
         self._part = self._size = 0
         self._file: int | None = None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
 from quillcast.live.transport import hello
-from quillcast.live.transport.framed import CrowdedOut, Framed, FramedContext, Receiver, resolve
+from quillcast.live.transport.framed import Framed, FramedContext, FrameMemoryFull, Receiver, resolve
 from quillcast.live.transport.framing import HELLO_BYTES_MAX, FrameType, frame
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
@@ -38,7 +38,7 @@ class ConnectionOwner(Protocol):
     def called(self, connection: "Connection", content: bytes, /) -> None:
         """A client of another peer is there, and no peer. The owner hands the connection over. Raises `RemoteError`."""
 
-    def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
+    def refused(self, connection: "Connection", problem: RemoteError | FrameMemoryFull, /) -> None:
         """The connection is closed for what came on it."""
 
     def closed(self, connection: "Connection", /) -> None:
@@ -120,7 +120,7 @@ class Connection(Framed):
         self.proven_at = self._loop.time()
         resolve(self.proven, None)
 
-    def crowded_out(self, problem: CrowdedOut) -> None:
+    def crowded_out(self, problem: FrameMemoryFull) -> None:
         self._owner.refused(self, problem)
 
     def refuse(self, problem: RemoteError) -> None:

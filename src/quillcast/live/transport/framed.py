@@ -8,13 +8,13 @@ from typing import Any, Protocol, TypeVar, cast
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import RemoteError
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport.framing import BUNDLE, FRAME_BYTES_MAX, FrameReader, FrameType, Spare, Unfinished
+from quillcast.live.transport.framing import BUNDLE, FRAME_BYTES_MAX, FramePool, FrameReader, FrameType, Unfinished
 from quillcast.live.transport.transport import UNKNOWN, Transport
 
 T = TypeVar("T")
 
 
-class CrowdedOut(Exception):
+class FrameMemoryFull(Exception):
     """Frames that have not arrived in full take too much memory, and this connection has waited longest."""
 
 
@@ -38,7 +38,7 @@ class FramedContext:
     pump: Pump
     plain: Callable[[asyncio.Transport], Transport]
     """Makes the transport of a socket."""
-    spare: Spare
+    spare: FramePool
     unfinished: Unfinished
 
 
@@ -67,7 +67,7 @@ class Framed(asyncio.BufferedProtocol):
         """The other side broke the protocol: close."""
         raise NotImplementedError
 
-    def crowded_out(self, problem: CrowdedOut) -> None:
+    def crowded_out(self, problem: FrameMemoryFull) -> None:
         """The connection is closed, because other links need the memory of its incomplete frame."""
         raise NotImplementedError
 
@@ -138,7 +138,7 @@ class Framed(asyncio.BufferedProtocol):
         """Other links need the memory of an incomplete frame here, which has waited longest for the rest."""
         self._reader.release()
         self.crowded_out(
-            CrowdedOut(
+            FrameMemoryFull(
                 f"a part of a frame takes {held_bytes} bytes and has waited longest for the rest; "
                 f"all parts may take {self.shared.unfinished.bytes_max} bytes (live.unfinished_bytes_max)"
             ),

@@ -106,7 +106,7 @@ _unfilled: Callable[[None, int], bytearray] = ctypes.pythonapi.PyByteArray_FromS
 _unfilled.restype, _unfilled.argtypes = ctypes.py_object, (ctypes.c_char_p, ctypes.c_ssize_t)  # type: ignore[attr-defined]
 
 
-class Spare:
+class FramePool:
     """Reuses the memory of earlier large frames that nobody holds any more: the system zeroes new pages."""
 
     def __init__(self) -> None:
@@ -170,10 +170,10 @@ class FrameReader:
     """
 
     def __init__(
-        self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None, holder: Holder | None = None
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: FramePool | None = None, holder: Holder | None = None
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._spare, self._holder = spare or Spare(), holder
+        self._spare, self._holder = spare or FramePool(), holder
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
         self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends

@@ -25,8 +25,15 @@ from quillcast.live.runtime.problems import Problems
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport.connection import Connection, ConnectionContext, Superseded
-from quillcast.live.transport.framed import CrowdedOut, Framed
-from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, SHARED_BUNDLE, FrameType, Spare, Unfinished
+from quillcast.live.transport.framed import Framed, FrameMemoryFull
+from quillcast.live.transport.framing import (
+    FRAME_BYTES_MAX,
+    NUMBER_BYTES,
+    SHARED_BUNDLE,
+    FramePool,
+    FrameType,
+    Unfinished,
+)
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import HelloRefused, Identity
 from quillcast.live.transport.link import ControlCodec, Link, LinkContext
@@ -104,7 +111,7 @@ class Links:
         self._unplugged = False
         self._plain = partial(transport_of, config=config)
         self._links = LinkContext(pump, config, codec, self.counters, self.mark_dirty)
-        self._connections = ConnectionContext(pump, self._plain, Spare(), self.unfinished, self, self.handshake)
+        self._connections = ConnectionContext(pump, self._plain, FramePool(), self.unfinished, self, self.handshake)
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -405,10 +412,10 @@ class Links:
                 task.add_done_callback(self._death_watches.discard)
         link.lost(connection)
 
-    def refused(self, connection: Connection, problem: RemoteError | CrowdedOut) -> None:
+    def refused(self, connection: Connection, problem: RemoteError | FrameMemoryFull) -> None:
         """A connection is closed for what came on it."""
         match problem:
-            case CrowdedOut():
+            case FrameMemoryFull():
                 self.counters["crowded_out"] += 1
             case Unadmitted(why=why):
                 self.counters[f"refused_{why}"] += 1

@@ -18,10 +18,10 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.domain import (
+    AgentContext,
     AgentDue,
     Bottom,
     Findings,
-    Post,
     RecoveryProtocol,
     RecoveryTimes,
     StreamId,
@@ -34,7 +34,7 @@ SEARCH = "srm"
 """The protocol by which all members are asked for what a domain's own protocol does not find."""
 ASKING_ALL = ("ring", SEARCH)
 """The protocols that ask all members themselves."""
-Protocols = Mapping[str, Callable[[Post], RecoveryProtocol]]
+Protocols = Mapping[str, Callable[[AgentContext], RecoveryProtocol]]
 """Recovery protocols by name. Each makes an agent."""
 
 
@@ -161,12 +161,12 @@ class Agents:
             return self.agents[key]
         within = self.inner.get(domain.scope)
         make = BUILT_IN.get(domain.protocol) or self._others[domain.protocol]
-        post = Post(self.host, self.times, domain.scope, within or self.bottom)
+        context = AgentContext(self.host, self.times, domain.scope, within or self.bottom)
         level = former.get(key)
         if level is not None and level.within is not within:
             level.agent.end()  # it spoke for its peer alone and now for a domain, or the reverse
             level = None
-        level = self.agents[key] = level or Level(make(post), within)
+        level = self.agents[key] = level or Level(make(context), within)
         level.agent.follow(domain.others)
         return level
 

@@ -22,7 +22,7 @@ from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Record
-from quillcast.protocol.reliability.domain import AgentDue, Post, RecoveryProtocol, RecoveryTimes, StreamId
+from quillcast.protocol.reliability.domain import AgentContext, AgentDue, RecoveryProtocol, RecoveryTimes, StreamId
 
 SIZES = (1, 2, 3, 6, 17, 30)
 EVENTS = 24
@@ -49,7 +49,9 @@ class RecoveryReport(NamedTuple):
     """Of members to members."""
 
 
-def check(protocol: Callable[[Post], RecoveryProtocol], *, whole: bool, sizes: Iterable[int] = SIZES) -> RecoveryReport:
+def check(
+    protocol: Callable[[AgentContext], RecoveryProtocol], *, whole: bool, sizes: Iterable[int] = SIZES
+) -> RecoveryReport:
     """Check a protocol, as the module says. Raises `RepairsWrongly`.
 
     `whole`: does it find what any member holds, and not only those whose neighbour the member is in the tree?
@@ -131,7 +133,7 @@ class _Domain:
     """Members in a circle, and their clock."""
 
     def __init__(
-        self, protocol: Callable[[Post], RecoveryProtocol], size: int, seed: str, *, whole: bool, loses: bool
+        self, protocol: Callable[[AgentContext], RecoveryProtocol], size: int, seed: str, *, whole: bool, loses: bool
     ) -> None:
         """`loses`: nothing that agents or members say arrives."""
         self.seed, self.whole, self.loses, self.now = seed, whole, loses, 0.0
@@ -142,7 +144,7 @@ class _Domain:
         self.places = [Random(f"{seed} place {number}").uniform(0.0, 0.04) for number in range(size)]
         circle = [member.contact for member in self.members]
         for at, member in enumerate(self.members):
-            member.agent = protocol(Post(member, TIMES, _SCOPE, member))
+            member.agent = protocol(AgentContext(member, TIMES, _SCOPE, member))
             member.agent.follow(tuple((*circle[at + 1 :], *circle[:at])[:_TOLD_OF]))
         dice = Random(f"{seed} events")
         for event in range(EVENTS):

@@ -99,7 +99,7 @@ class AgentHost(Protocol):
     def trace(self, record: Record) -> None: ...
 
 
-class Post(NamedTuple):
+class AgentContext(NamedTuple):
     """What an agent is given."""
 
     host: AgentHost

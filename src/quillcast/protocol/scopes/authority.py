@@ -10,11 +10,11 @@ from quillcast.protocol.scopes.messages import (
     ChannelRequest,
     ControlMessage,
     Deregistration,
-    HangsBelow,
     Heard,
     Measured,
     MeasureRoundTrips,
     Orders,
+    OuterParent,
     Registration,
     RegistrationRefused,
     Succession,
@@ -31,7 +31,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
             return party.contact.node_id == sender.node_id and not party.managed
         case Registration(member=party) | Alive(member=party) | ChannelRequest(sender=party):
             return party.contact.node_id == sender.node_id and (party.managed or party.id == sender.node_id)
-        case Measured(member=id_) | HangsBelow(member=id_):
+        case Measured(member=id_) | OuterParent(member=id_):
             return id_ == sender.node_id
         case _:
             return True
@@ -40,7 +40,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 def manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Must a manager obey this? The party that it names is proven already; owners and receivers are not."""
     match message:
-        case Registration() | ChannelRequest() | Measured() | HangsBelow() | Succession():
+        case Registration() | ChannelRequest() | Measured() | OuterParent() | Succession():
             return True
         case Alive(member=member):
             return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)

@@ -370,19 +370,19 @@ class Composition:
 
     def _leaving_each(self) -> tuple[Rate, ...]:
         """The same for each member that sends out of the scope, in this topic or in any."""
-        n = max(1, len(self.kept.outlets))
-        return tuple(rate.share(n if rate.topic is not None else self._outlets) for rate in self.leaving())
+        n = max(1, len(self.kept.exits))
+        return tuple(rate.share(n if rate.topic is not None else self._exit_count) for rate in self.leaving())
 
     def _leaving_upwards(self) -> tuple[Rate, ...]:
         """The entry point's limits for sending up the overlay's tree, for this scope and those above."""
         above = self.around.assignment.leaving
-        shared = (rate.share(self._outlets) if rate.topic is None else rate for rate in above)
+        shared = (rate.share(self._exit_count) if rate.topic is None else rate for rate in above)
         return (*shared, *(self._leaving_each() if self._upwards() else ()))
 
     @property
-    def _outlets(self) -> int:
+    def _exit_count(self) -> int:
         """Of how many members that send out of the scope, in any topic, each has a share of what leaves in all."""
-        return max(1, len(self.state.outlets()))
+        return max(1, len(self.state.exits()))
 
     def _upwards(self) -> tuple[int, ...]:
         """The member that sends what others publish up the overlay's tree."""

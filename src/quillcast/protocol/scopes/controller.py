@@ -14,15 +14,15 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Spec, leaves, superimposed
 from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Send
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
-from quillcast.protocol.scopes.membership import Membership, owners_of
+from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
 from quillcast.protocol.scopes.messages import (
     ChannelAnswer,
     ControlMessage,
-    HangsBelow,
     Heard,
     Measured,
     MeasureRoundTrips,
     Orders,
+    OuterParent,
     RegistrationRefused,
     Relation,
     Role,
@@ -42,7 +42,7 @@ class LocalController:
     ) -> None:  # fmt: skip
         """`tokens` are those of owners' join lines, by the ids of the owners."""
         self.me = me
-        self.membership = Membership(me, owners_of(owners, tokens), lease_s, relation)
+        self.membership = ScopeMembership(me, owners_of(owners, tokens), lease_s, relation)
         self.requests = Requests(me, {})
         self.channels: tuple[ChannelOrder, ...] = ()
         self.measuring: dict[bytes, dict[tuple[bytes, bytes], Party]] = {}
@@ -87,10 +87,10 @@ class LocalController:
             return []
         return [Send(owner, Measured(id_, self.me.id, to, seconds)) for (id_, to), owner in asking.items()]
 
-    def hangs_below(self, topic: bytes, parent: Contact) -> list[Effect]:
+    def outer_parent(self, topic: bytes, parent: Contact) -> list[Effect]:
         """This peer is its scope's entry point for a topic, and has this parent outside."""
         owner = self.membership.ordering(topic)
-        return [Send(owner, HangsBelow(owner.id, self.me.id, topic, parent))] if owner is not None else []
+        return [Send(owner, OuterParent(owner.id, self.me.id, topic, parent))] if owner is not None else []
 
     def passed(self, now: float, *, behind: bool = False) -> list[Effect]:
         """Time passed: send keep-alives. Call it several times per lease.

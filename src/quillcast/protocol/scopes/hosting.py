@@ -15,7 +15,7 @@ from quillcast.protocol.scopes.clients import NUMBER_BYTES, client_id
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect
 from quillcast.protocol.scopes.hierarchy import OVERLAY
-from quillcast.protocol.scopes.membership import Membership
+from quillcast.protocol.scopes.membership import ScopeMembership
 from quillcast.protocol.scopes.messages import Role
 from quillcast.protocol.scopes.uses import Doing
 
@@ -66,7 +66,7 @@ class ClientHost:
         """`incarnation` is that of this peer's process: other peers may still serve clients of the one before."""
         self.contact = contact
         self.clients: dict[bytes, HostedClient] = {}
-        self.membership: Membership | None = None  # that of this peer
+        self.membership: ScopeMembership | None = None  # that of this peer
         self.numbers = int.from_bytes(incarnation[:_DIFFERENT_BYTES]) << 8 * (NUMBER_BYTES - _DIFFERENT_BYTES)
 
     # ---- calls
@@ -117,7 +117,7 @@ class ClientHost:
 
     # ---- what managers say, and time
 
-    def follow(self, membership: Membership | None) -> None:
+    def follow(self, membership: ScopeMembership | None) -> None:
         """Follow this peer's place in scopes: clients are registered with the managers that it obeys."""
         self.membership = membership
         for client in self.clients.values():
@@ -203,5 +203,5 @@ class ClientHost:
         return effects
 
 
-def _parties(membership: Membership) -> Iterable[Party]:
+def _parties(membership: ScopeMembership) -> Iterable[Party]:
     return [owner.party for owner in membership.owners.values()]

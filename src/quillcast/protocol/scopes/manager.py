@@ -24,7 +24,7 @@ from quillcast.protocol.scopes.effects import Effect, NotEntitled, Save, Send, S
 from quillcast.protocol.scopes.hierarchy import OVERLAY, ManagerMoved, NoRootScope, TwoRootScopes
 from quillcast.protocol.scopes.measuring import Measuring
 from quillcast.protocol.scopes.members import Members
-from quillcast.protocol.scopes.membership import Membership, owners_of
+from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
 from quillcast.protocol.scopes.messages import (
     Alive,
     Assignment,
@@ -33,10 +33,10 @@ from quillcast.protocol.scopes.messages import (
     ChannelRequest,
     ControlMessage,
     Deregistration,
-    HangsBelow,
     Heard,
     Measured,
     Orders,
+    OuterParent,
     Registration,
     RegistrationRefused,
     Role,
@@ -62,7 +62,7 @@ class ScopeManager:
     def __init__(self, state: ScopeState, config: ScopeConfig) -> None:
         self.state, self.config = state, config
         self.succession: Succession | None = None
-        self.membership = Membership(state.scope, state.owners, config.lease_s)
+        self.membership = ScopeMembership(state.scope, state.owners, config.lease_s)
         self.requests = Requests(state.scope, state.asked)
         self.rights = Entitlements(config)
         self.members = Members(state, config, self.rights)
@@ -230,8 +230,8 @@ class ScopeManager:
                 return self._asked(message, now)
             case Measured():
                 self._mark(self.measuring.heard(message))
-            case HangsBelow():
-                self._mark(self.measuring.hangs_below(message, now))
+            case OuterParent():
+                self._mark(self.measuring.outer_parent(message, now))
             case ChannelAnswer():
                 self._mark(dict(message.specs) if self.requests.answered(message) else ())
             case Orders() | RegistrationRefused():
@@ -449,11 +449,11 @@ class ScopeManager:
         composed = dict[bytes, None]()
         while self.topics:
             topics, self.topics = self.topics, {}
-            outlets = len(self.state.outlets())
+            exits = len(self.state.exits())
             for topic in topics:
                 self._compose(topic)
             composed |= topics
-            if any(self.config.out_of_all) and len(self.state.outlets()) != outlets:
+            if any(self.config.out_of_all) and len(self.state.exits()) != exits:
                 self._mark(self.state.topics)
         return composed
 

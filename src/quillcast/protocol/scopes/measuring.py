@@ -15,7 +15,7 @@ from typing import NamedTuple
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.effects import Effect, Send
 from quillcast.protocol.scopes.members import Members
-from quillcast.protocol.scopes.messages import HangsBelow, Measured, MeasureRoundTrips
+from quillcast.protocol.scopes.messages import Measured, MeasureRoundTrips, OuterParent
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
 from quillcast.protocol.scopes.state import ScopeState
@@ -97,7 +97,7 @@ class Measuring:
         of_parent = [topic for topic, parent in self.parents.heeded.items() if parent.id == message.to]
         return (*member.roles, *of_parent) if message.to in self.state.senders else of_parent
 
-    def hangs_below(self, message: HangsBelow, now: float) -> Iterable[bytes]:
+    def outer_parent(self, message: OuterParent, now: float) -> Iterable[bytes]:
         """The entry point has this parent outside: find which of the three is nearest to it."""
         topic, member = message.topic, self.members.find(message.member)
         kept = self.state.topics.get(topic)

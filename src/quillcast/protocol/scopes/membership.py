@@ -75,7 +75,7 @@ class Owner(msgspec.Struct):
         return root in (self.party.id, OVERLAY) or (self.orders is not None and root in self.orders.above)
 
 
-class Membership:
+class ScopeMembership:
     """One party and its owners, in the order in which it prefers them."""
 
     def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float, relation: Relation = "member") -> None:

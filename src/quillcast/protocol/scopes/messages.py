@@ -7,7 +7,7 @@ message may be lost or repeated: a party that gets a number without its state is
 relation       towards the owner, receiver, host      back
 ============== ====================================== =========================================
 member-owner   Registration, Alive, Deregistration,   Orders, Heard, RegistrationRefused,
-               Measured, HangsBelow                   MeasureRoundTrips
+               Measured, OuterParent                   MeasureRoundTrips
 client-host    Registration (`client`), Alive,        Orders, Heard, RegistrationRefused
                Deregistration
 sender-receiver ChannelRequest                        ChannelAnswer
@@ -311,7 +311,7 @@ class Measured(Message, frozen=True, tag=99):
     seconds: Annotated[float, Meta(ge=0)]
 
 
-class HangsBelow(Message, frozen=True, tag=105):
+class OuterParent(Message, frozen=True, tag=105):
     """The member, as the scope's entry point for a topic, has this parent outside. Choose the nearest to it."""
 
     owner: WireId
@@ -331,7 +331,7 @@ ControlMessage = (
     | ChannelAnswer
     | MeasureRoundTrips
     | Measured
-    | HangsBelow
+    | OuterParent
     | Succession
 )
 

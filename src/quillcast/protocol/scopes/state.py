@@ -161,7 +161,7 @@ class Topic(msgspec.Struct):
     entries: tuple[int, ...] = ()
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
-    outlets: tuple[int, ...] = ()
+    exits: tuple[int, ...] = ()
     """The members that send out of the scope."""
     channels: tuple[WantedChannel, ...] = ()
     version: int = 0
@@ -193,9 +193,9 @@ class Topic(msgspec.Struct):
         """The channels that the policy wants."""
         return self.channels[: len(self.channels) - len(self.surplus)]
 
-    def leave_by(self, outlets: tuple[int, ...]) -> None:
+    def leave_by(self, exits: tuple[int, ...]) -> None:
         """These members send it out of the scope."""
-        self.outlets = outlets
+        self.exits = exits
 
     def link(self, links: tuple[tuple[int, int], ...], *, records: bool) -> None:
         """Set the links of its tree, and whether bundles take channels with records."""
@@ -203,7 +203,7 @@ class Topic(msgspec.Struct):
 
     def clear(self) -> None:
         """No member carries it any longer."""
-        self.entries = self.delegates = self.outlets = self.channels = self.surplus = self.links = ()
+        self.entries = self.delegates = self.exits = self.channels = self.surplus = self.links = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
         """Set the policy in force, and the change in progress."""
@@ -328,9 +328,9 @@ class ScopeState(msgspec.Struct):
         role = member.roles.get(topic)
         return role.head if role is not None else None
 
-    def outlets(self) -> dict[int, None]:
+    def exits(self) -> dict[int, None]:
         """The members that send out of the scope, in any topic."""
-        return {label: None for topic in self.topics.values() for label in topic.outlets}
+        return {label: None for topic in self.topics.values() for label in topic.exits}
 
     def choose_ring(self) -> bool:
         """See that three peers have a place in the ring; those that have one keep it. True if this changed anything."""

@@ -359,7 +359,7 @@ class Scoping:
                 self._carry_out(client, effects)
             self.branches.climb(self.controller, self.beats)
             for topic, parent in self.branches.new_parents(self.controller, self.beats):
-                self._carry_out(self.host.me, self.controller.hangs_below(topic, parent))
+                self._carry_out(self.host.me, self.controller.outer_parent(topic, parent))
             if self.beats % SEATS_EVERY == 0:
                 self.overlay.seats.look_for_lost()
         if self.managers or self.controller is not None:

@@ -179,7 +179,7 @@ UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]
 class LeaseHeld(Message, frozen=True, tag=114):
     """I lost you as a child in these topics, and your lease holds back what I report. Are you elsewhere now?
 
-    If so, answer `SpeaksElsewhere`, and have your parent name you to those above (`NameAgain`). Where nobody needs the
+    If so, answer `HasOtherParent`, and have your parent name you to those above (`NameAgain`). Where nobody needs the
     topic, answer `LeaseOver`.
     """
 
@@ -187,7 +187,7 @@ class LeaseHeld(Message, frozen=True, tag=114):
     """topic, the number by which you had come to me (`Join.number`), the path from the root to me"""
 
 
-class SpeaksElsewhere(Message, frozen=True, tag=117):
+class HasOtherParent(Message, frozen=True, tag=117):
     """Another is my parent in these topics. Tell those above that you wait for me: they may know that I came there."""
 
     topics: Annotated[list[tuple[WireId, UpTo]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
@@ -269,5 +269,5 @@ class FarewellHeard(Message, frozen=True, tag=121):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Denied, StreamsEnded, CutLeases, LeaseHeld,
-    SpeaksElsewhere, LeaseOver, NameAgain, Farewell, FarewellHeard,
+    HasOtherParent, LeaseOver, NameAgain, Farewell, FarewellHeard,
 )  # fmt: skip

@@ -89,7 +89,7 @@ class TopicOrders:
             case effects.ProcessPaused():
                 parts.root_terms.hold(tree, parts.host.now())
                 parts.candidacies.paused(tree.topic)
-            case effects.Outdone():
+            case effects.LaterTermExists():
                 parts.root_terms.outdone(tree)
             case effects.RivalKnown(_, term):
                 parts.replication.heard_of_rival(tree.topic, term)

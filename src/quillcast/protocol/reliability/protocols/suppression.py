@@ -19,7 +19,7 @@ import msgspec
 from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
-from quillcast.protocol.reliability.domain import AgentDue, Findings, KnownHolders, Post, StreamId, held_by
+from quillcast.protocol.reliability.domain import AgentContext, AgentDue, Findings, KnownHolders, StreamId, held_by
 from quillcast.protocol.reliability.gaps import RANGES_MAX
 from quillcast.protocol.reliability.messages import RELAYS_MAX, Offered, Sought
 
@@ -52,8 +52,8 @@ class OfferDue(NamedTuple):
 class Suppression:
     """Members ask and answer all others at once, after a wait in proportion to distance, unless another did."""
 
-    def __init__(self, post: Post) -> None:
-        self.host, self.times, self.scope, self.bottom = post
+    def __init__(self, context: AgentContext) -> None:
+        self.host, self.times, self.scope, self.bottom = context
         self.others: tuple[Contact, ...] = ()
         self.known = KnownHolders()
         self.about_to_ask: dict[StreamId, list[Range]] = {}  # what was missing when it decided to ask

@@ -15,10 +15,10 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.domain import (
+    AgentContext,
     AgentDue,
     Findings,
     KnownHolders,
-    Post,
     StreamId,
     held_by,
 )
@@ -46,8 +46,8 @@ class TokenRound(NamedTuple):
 class TokenRing:
     """A token goes from member to member and gathers what they lack and hold; they repair from the nearest before."""
 
-    def __init__(self, post: Post) -> None:
-        self.host, self.times, self.scope, self.bottom = post
+    def __init__(self, context: AgentContext) -> None:
+        self.host, self.times, self.scope, self.bottom = context
         self.others: tuple[Contact, ...] = ()
         self.lost: dict[bytes, float] = {}  # members that could not be reached, and when
         self.lacking: dict[StreamId, float] = {}  # since when the member lacks something that it has not sought yet
@@ -56,8 +56,8 @@ class TokenRing:
         self.again: dict[StreamId, RangeSet] = {}  # what they were asked for twice
         self.round: TokenRound | None = None
         self.over: tuple[bytes, int] = (b"", 0)  # the last token that was here for the last time
-        self.over_at = -post.times.give_up_s
-        self.serial = post.host.random.getrandbits(31)  # so that no token is mistaken for one from before a restart
+        self.over_at = -context.times.give_up_s
+        self.serial = context.host.random.getrandbits(31)  # so that no token is mistaken for one from before a restart
         self.is_starting = False
 
     # ---- what it finds

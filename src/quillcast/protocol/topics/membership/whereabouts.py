@@ -4,7 +4,7 @@ A peer that loses a child holds its lease, because the child may still need what
 parent long ago: the loss was the peer's own, whose process was paused, or that of the path between the two. Then the
 lease would hold back the topic for as long as it goes on, up to a lease after the peer woke.
 
-So the peer asks (`LeaseHeld`). The answer (`SpeaksElsewhere`) alone ends no lease, because it may overtake the report
+So the peer asks (`LeaseHeld`). The answer (`HasOtherParent`) alone ends no lease, because it may overtake the report
 that speaks for the child. The child has its present parent name it once more (`NameAgain`), and the peer tells those
 above it whom it waits for (`ChildReport.departures`). The lowest peer above both compares the two, as
 for a child that moves in good order (docs/decisions/leadership-transfer.md).
@@ -19,7 +19,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import LeaseHeld, LeaseOver, NameAgain, SpeaksElsewhere
+from quillcast.protocol.topics.messages import HasOtherParent, LeaseHeld, LeaseOver, NameAgain
 from quillcast.protocol.topics.state.link_reports import Move, lowest_above_both
 from quillcast.protocol.topics.state.records import pages
 from quillcast.protocol.topics.state.retention import reached, total
@@ -48,7 +48,7 @@ class Whereabouts:
         self.children, self.membership, self.schedule = children, membership, schedule
         self.missed: dict[bytes, Missed] = {}  # by topic
         dispatch.on_message(LeaseHeld, self.lease_held)
-        dispatch.on_message(SpeaksElsewhere, self.speaks_elsewhere)
+        dispatch.on_message(HasOtherParent, self.speaks_elsewhere)
         dispatch.on_message(LeaseOver, self.lease_over)
         dispatch.on_message(NameAgain, self.name_again)
 
@@ -93,7 +93,7 @@ class Whereabouts:
         if over := [each for each in over if not self.membership.last_word(each[0]).moved]:
             self.host.send(sender, LeaseOver(over))
         if elsewhere:
-            self.host.send(sender, SpeaksElsewhere(elsewhere))
+            self.host.send(sender, HasOtherParent(elsewhere))
         for (parent, number), topics in named.items():
             self.host.send(parent, NameAgain(topics, number))
 
@@ -105,7 +105,7 @@ class Whereabouts:
             missed = self.missed[topic] = Missed(parent, now)
         return now - missed.since >= self.ask_s
 
-    def speaks_elsewhere(self, sender: Contact, message: SpeaksElsewhere) -> None:
+    def speaks_elsewhere(self, sender: Contact, message: HasOtherParent) -> None:
         """A child that was lost has another parent."""
         for topic, up_to in message.topics:
             tree = self.trees.get(topic)

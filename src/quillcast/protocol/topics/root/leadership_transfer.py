@@ -30,7 +30,7 @@ from quillcast.protocol.topics.root_messages import (
     Transferred,
     TransferRefused,
 )
-from quillcast.protocol.topics.state.effects import BecomeRoot, Outdone
+from quillcast.protocol.topics.state.effects import BecomeRoot, LaterTermExists
 from quillcast.protocol.topics.state.holders import Ended
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import Move, reaches
@@ -448,7 +448,7 @@ class LeadershipTransfer:
             if message.leases:
                 tree.root.was_used(message.term)
             if tree.heard > tree.root.term:
-                self.dispatch.order(Outdone(tree.topic))
+                self.dispatch.order(LaterTermExists(tree.topic))
             else:
                 self._hear_late(tree, tree.root, offer)
         elif self.overlay.active and self.overlay.is_closest(topic):

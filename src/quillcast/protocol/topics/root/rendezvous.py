@@ -12,7 +12,7 @@ from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.messages import Join, Refused
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root_messages import Create, FindRoot, NotRoot, RootIs
-from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, Outdone
+from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, LaterTermExists
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.root import Root
@@ -78,7 +78,7 @@ class Rendezvous:
     def _is_over(self, tree: Tree) -> bool:
         """Did what a message said end this root's term? Its descriptor or its term may be later ones."""
         if tree.root is not None and tree.heard > tree.root.term:
-            self.dispatch.order(Outdone(tree.topic))
+            self.dispatch.order(LaterTermExists(tree.topic))
         return tree.root is None
 
     def _rival_spoke(self, root: Root, term: Term, at: float) -> None:

@@ -8,7 +8,7 @@ from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import follows, opens_session
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.root_messages import Create, Created
-from quillcast.protocol.topics.state.effects import AwaitRoot, OpenSession, Outdone, SettingsEntered
+from quillcast.protocol.topics.state.effects import AwaitRoot, LaterTermExists, OpenSession, SettingsEntered
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Answers, Overlay
 from quillcast.protocol.topics.state.root import Root
@@ -75,7 +75,7 @@ class RootSettings:
         if root is None:
             return
         if tree.descriptor.guarantee != root.descriptor.guarantee or tree.flow.disowns(root.term):
-            self.dispatch.order(Outdone(tree.topic))  # another root began that session, or knew who may publish
+            self.dispatch.order(LaterTermExists(tree.topic))  # another root began that session, or knew who may publish
         elif tree.descriptor != root.noted:
             self.replication.note(tree.descriptor, root.term, lambda round_: self._noted(tree, root, round_))
 

@@ -51,7 +51,7 @@ class BecomeRoot(msgspec.Struct, frozen=True):
     session: Descriptor | None = None
 
 
-class Outdone(msgspec.Struct, frozen=True):
+class LaterTermExists(msgspec.Struct, frozen=True):
     """A later term exists than that of this root."""
 
     topic: bytes
@@ -281,7 +281,9 @@ PlaceEffect = (
     | WarrantRefused
 )
 ArrivalEffect = ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain
-RootEffect = BecomeRoot | RootHere | ProcessPaused | Outdone | RivalKnown | Resign | SettingsEntered | OpenSession
+RootEffect = (
+    BecomeRoot | RootHere | ProcessPaused | LaterTermExists | RivalKnown | Resign | SettingsEntered | OpenSession
+)
 GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
 RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned | RivalLearned
 LinkEffect = Invited | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged

@@ -11,7 +11,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.root_messages import StateQuery
-from quillcast.protocol.topics.state.effects import Outdone
+from quillcast.protocol.topics.state.effects import LaterTermExists
 from quillcast.protocol.topics.state.owing import owe, owe_late
 from quillcast.protocol.topics.state.plausible import check_of
 from quillcast.protocol.topics.state.schedule import Schedule
@@ -142,7 +142,7 @@ class Terms:
         if term > tree.heard:
             self.note(tree, term)
         if tree.root is not None and tree.heard > tree.root.term:
-            self.dispatch.order(Outdone(tree.topic))
+            self.dispatch.order(LaterTermExists(tree.topic))
 
     def note(self, tree: Tree, *terms: Term) -> None:
         """The next root's term is to be above these, unless the settings of their sessions are unknown."""

@@ -2,14 +2,14 @@
 
 from quillcast.core.envelope import Position, Term
 from quillcast.core.trace import Admitted
-from quillcast.sim.ledger import Ledger
+from quillcast.sim.admission_log import AdmissionLog
 
 ANN, BOB = b"a" * 16, b"b" * 16
 FIRST, SECOND = Term(1, bytes(16)), Term(2, bytes(16))
 
 
-def ledger(*runs: tuple[bytes, int, int, Term, int]) -> Ledger:
-    made = Ledger()
+def ledger(*runs: tuple[bytes, int, int, Term, int]) -> AdmissionLog:
+    made = AdmissionLog()
     for number, (publisher, first, count, term, index) in enumerate(runs):
         made.note(float(number), 0, Admitted(b"topic", publisher, first, count, term, index))
     return made

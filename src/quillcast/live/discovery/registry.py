@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True):
         return self.user == os.geteuid()
 
 
-class Rendezvous:
+class PeerRegistry:
     """The folder of one network on this machine, in `runtime_dir` or in the user's own runtime folder.
 
     Raises `LocalError` for an invalid name, or a folder that cannot be used or trusted.
@@ -177,7 +177,7 @@ def networks_here(runtime_dir: Path | str | None = None) -> list[str]:
 
 def running_networks(runtime_dir: Path | str | None = None) -> list[str]:
     """Those that have peers now."""
-    return [name for name in networks_here(runtime_dir) if Rendezvous(name, runtime_dir).entries()]
+    return [name for name in networks_here(runtime_dir) if PeerRegistry(name, runtime_dir).entries()]
 
 
 def runtime_folder() -> Path:

@@ -13,8 +13,8 @@ import pytest
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status.peers import NodeStatus
-from quillcast.live.discovery import control, rendezvous, runtimefolder
-from quillcast.live.discovery.rendezvous import Entry, Rendezvous, networks_here
+from quillcast.live.discovery import control, registry, runtimefolder
+from quillcast.live.discovery.registry import Entry, PeerRegistry, networks_here
 from quillcast.live.node.node import Node
 from quillcast.live.transport.hello import Identity
 
@@ -30,10 +30,10 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_entry_is_found_until_it_leaves(runtime: Path) -> None:
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     place.enter(ME)
-    assert [entry.contact for entry in Rendezvous("default").entries()] == [ME]
-    assert Rendezvous("other").entries() == []
+    assert [entry.contact for entry in PeerRegistry("default").entries()] == [ME]
+    assert PeerRegistry("other").entries() == []
     place.leave(ME)
     assert place.entries() == []
 
@@ -42,7 +42,7 @@ def test_an_entry_that_does_not_fit_leaves_nothing_behind(runtime: Path, monkeyp
     def full(draft: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(DiskFailed, match=r"No space left on device; other peers of this machine look there"):
         place.enter(ME)
@@ -50,7 +50,7 @@ def test_an_entry_that_does_not_fit_leaves_nothing_behind(runtime: Path, monkeyp
 
 
 def test_the_longest_running_peer_comes_first(runtime: Path) -> None:
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     for name in (b"z", b"a", b"k"):
         place.enter(Contact(name * 16, "127.0.0.1:1"))
     assert [entry.contact.node_id[:1] for entry in place.entries()] == [b"z", b"a", b"k"]
@@ -59,7 +59,7 @@ def test_the_longest_running_peer_comes_first(runtime: Path) -> None:
 def test_files_of_dead_processes_are_swept_with_their_sockets(runtime: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     place.enter(ME)
     stale = Entry((b"d" * 16).hex(), "127.0.0.1:1", dead.pid, 1)
     (place.folder / "dead.json").write_bytes(msgspec.json.encode(stale))
@@ -72,7 +72,7 @@ def test_files_of_dead_processes_are_swept_with_their_sockets(runtime: Path) -> 
 def test_a_peer_that_was_killed_and_comes_back_can_be_asked(runtime: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    place, identity = Rendezvous("default"), Identity.new()
+    place, identity = PeerRegistry("default"), Identity.new()
     contact = Contact(identity.node_id, "127.0.0.1:1")
     stale = Entry(contact.node_id.hex(), contact.address, dead.pid, 1)
     place.control_path(contact).with_suffix(".json").write_bytes(msgspec.json.encode(stale))
@@ -87,7 +87,7 @@ def test_a_peer_that_was_killed_and_comes_back_can_be_asked(runtime: Path) -> No
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 65, "net\n"])
 def test_a_name_that_would_be_no_folder_is_refused(name: str) -> None:
     with pytest.raises(LocalError, match="is not a network name"):
-        Rendezvous(name)
+        PeerRegistry(name)
 
 
 def test_without_a_runtime_folder_one_of_the_user_alone_is_used(
@@ -95,7 +95,7 @@ def test_without_a_runtime_folder_one_of_the_user_alone_is_used(
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     assert place.folder == tmp_path / f"quillcast-{os.getuid()}" / "default"
     assert place.folder.parent.stat().st_mode & 0o777 == 0o700
 
@@ -107,7 +107,7 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path, monkey
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(LocalError, match="others can write to it; remove it, or name another"):
-        Rendezvous("default")
+        PeerRegistry("default")
 
 
 def unusable(kind: str, folder: Path) -> tuple[str, str]:
@@ -145,7 +145,7 @@ def test_another_folder_is_used_where_the_runtime_folder_cannot_be_and_that_is_s
     named, problem = unusable(kind, tmp_path)
     monkeypatch.setenv("XDG_RUNTIME_DIR", named)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     assert place.folder == tmp_path / f"quillcast-{os.getuid()}" / "default"
     assert place.notice == f"XDG_RUNTIME_DIR={named} cannot be used: {problem}"
     assert str(place.folder) in place.looked_in
@@ -156,7 +156,7 @@ def test_another_folder_is_used_where_the_runtime_folder_cannot_be_and_that_is_s
 def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 120)  # created, as its parent exists
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     assert (place.folder, place.notice) == (deep / "quillcast" / "default", "")
 
 
@@ -164,13 +164,13 @@ def test_cron_and_a_login_of_one_user_meet(tmp_path: Path, monkeypatch: pytest.M
     """A peer that began before the login's folder existed is found from it; without the variable, peers look there."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    before = Rendezvous("default")
+    before = PeerRegistry("default")
     before.enter(ME)
     login = tmp_path / "logins" / str(os.geteuid())
     login.mkdir(parents=True)
-    without = Rendezvous("default")
+    without = PeerRegistry("default")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(login))
-    place = Rendezvous("default")
+    place = PeerRegistry("default")
     assert place.folder == without.folder == login / "quillcast" / "default"
     assert [entry.contact for entry in place.entries()] == [ME]
     assert place.control_path(ME).parent == place.folder
@@ -185,7 +185,7 @@ def test_a_folder_can_be_named(by: str, tmp_path: Path, monkeypatch: pytest.Monk
     named = tmp_path / "named" / "deeper"
     if by == "variable":
         monkeypatch.setenv("QUILLCAST_RUNTIME_DIR", str(named))
-    place = Rendezvous("default", named if by == "argument" else None)
+    place = PeerRegistry("default", named if by == "argument" else None)
     assert place.folder == named / "default"
     assert named.stat().st_mode & 0o777 == 0o700
     assert not place.is_shared
@@ -195,7 +195,7 @@ def test_a_folder_can_be_named(by: str, tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_named_folder_that_cannot_be_used_is_an_error(kind: str, tmp_path: Path) -> None:
     named, problem = unusable(kind, tmp_path)
     with pytest.raises(LocalError, match=f"the runtime folder {named} cannot be used: {problem}"):
-        Rendezvous("default", named)
+        PeerRegistry("default", named)
 
 
 @as_root
@@ -221,7 +221,7 @@ class TestShared:
         return folder
 
     def test_each_user_finds_the_peers_of_all_and_asks_its_own(self, shared: Path, theirs: Path) -> None:
-        place = Rendezvous("default", shared)
+        place = PeerRegistry("default", shared)
         place.enter(ME)
         assert place.folder == shared / str(os.geteuid()) / "default"
         assert [(entry.user, entry.is_own) for entry in place.all_entries()] == [(OTHER, False), (os.geteuid(), True)]
@@ -249,11 +249,11 @@ class TestShared:
         dead.wait()
         entry = Entry((b"d" * 16).hex(), "127.0.0.1:1", dead.pid, 1)
         (theirs / "theirs.json").write_bytes(msgspec.json.encode(entry))
-        assert Rendezvous("default", shared).all_entries() == []
+        assert PeerRegistry("default", shared).all_entries() == []
         assert (theirs / "theirs.json").exists()
 
     def test_what_is_not_its_folders_owners_plain_file_is_not_read(self, shared: Path, theirs: Path) -> None:
-        place = Rendezvous("default", shared)
+        place = PeerRegistry("default", shared)
         content = (theirs / "theirs.json").read_bytes()
         (theirs / "roots.json").write_bytes(content)
         (theirs / "link.json").symlink_to(theirs / "theirs.json")
@@ -273,23 +273,23 @@ class TestShared:
         else:
             folder.rename(tmp_path / "elsewhere")
             folder.symlink_to(tmp_path / "elsewhere")
-        assert Rendezvous("default", shared).all_entries() == []
+        assert PeerRegistry("default", shared).all_entries() == []
 
     def test_a_shared_folder_of_another_user_is_not_trusted(self, shared: Path) -> None:
         os.chown(shared, OTHER, OTHER)
         with pytest.raises(LocalError, match=f"it belongs to user {OTHER}; to share one between users, have root"):
-            Rendezvous("default", shared)
+            PeerRegistry("default", shared)
 
     def test_a_folder_of_mine_that_somebody_else_made_is_not_used(self, shared: Path) -> None:
         mine = shared / str(os.geteuid())
         mine.mkdir()
         os.chown(mine, OTHER, OTHER)
         with pytest.raises(LocalError, match=f"{mine} cannot be used: it belongs to user {OTHER}"):
-            Rendezvous("default", shared)
+            PeerRegistry("default", shared)
 
 
 def test_a_lock_that_is_never_released_blocks_nobody_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_LOCK_S", 0.02)
-    place, other = Rendezvous("default"), Rendezvous("default")
+    monkeypatch.setattr(registry, "_LOCK_S", 0.02)
+    place, other = PeerRegistry("default"), PeerRegistry("default")
     with place.alone(), other.alone():
         pass

@@ -26,7 +26,7 @@ class Admission(NamedTuple):
 _first = attrgetter("first")  # within a term, a publisher's admissions continue each other
 
 
-class Ledger:
+class AdmissionLog:
     """One topic's admissions, by publisher and by term."""
 
     def __init__(self) -> None:
