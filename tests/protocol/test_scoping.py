@@ -303,6 +303,51 @@ def test_a_stand_by_gets_a_place_in_the_ring_when_a_member_there_dies() -> None:
     assert all(readers[number].payloads == [b"after"] for number in site.members[1:])
 
 
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_a_member_without_a_place_in_the_ring_gets_one_for_its_own_topics_and_is_their_root(admission: str) -> None:
+    site = Site(6, Star())
+    village, creator = site.village, site.members[5]
+    name, answers = f"{village.world.machines[creator].node_id.hex()}:room", []
+    assert village.peers[creator].overlay.outside
+    village.act(creator, lambda peer: peer.create(name, Settings(admission=admission), answers.append))
+    village.run(5)
+    readers = site.subscribe([0, *site.members[2:5]], name)
+    assert (village.root(name), [each.settings.admission for each in answers]) == (creator, [admission])
+    publishers = {number: village.publisher(number, name) for number in (1, site.members[4], creator)}
+    village.run(5)
+    for number, publisher in publishers.items():
+        village.publish(number, publisher, b"from %d" % number)
+    village.run(5)
+    sent = [b"from %d" % number for number in publishers]
+    assert all(sorted(reader.payloads) == sorted(sent) for reader in readers.values())
+    assert [publisher.stable for publisher in publishers.values()] == [1, 1, 1]
+    village.kill(creator)
+    village.run(20)
+    assert village.root(name) != creator
+    village.publish(1, publishers[1], b"still there")
+    village.run(5)
+    assert all(reader.payloads[3:] == [b"still there"] for reader in readers.values())
+
+
+def test_a_topic_moves_to_its_creator_when_that_begins_to_use_it() -> None:
+    site = Site(6, Star())
+    village, creator = site.village, site.members[5]
+    name, reader = f"{village.world.machines[creator].node_id.hex()}:room", Reader()
+    readers = site.subscribe([0, site.members[4]], name)
+    publisher = village.publisher(1, name)
+    village.publish(1, publisher, b"before")
+    village.run(5)
+    assert village.root(name) != creator
+    assert village.peers[creator].overlay.outside
+    village.subscribe(creator, name, reader)
+    village.run(10)
+    assert village.root(name) == creator
+    village.publish(1, publisher, b"after")
+    village.run(5)
+    assert [each.payloads for each in readers.values()] == [[b"before", b"after"]] * 2
+    assert reader.payloads == [b"after"]
+
+
 @pytest.mark.parametrize(("silently", "within_s"), [(False, 1.0), (True, 6.0)])
 @pytest.mark.parametrize("policy", [Star(), KAry(), Chain()])
 def test_a_stand_by_takes_over_from_an_entry_point_without_the_manager(

@@ -112,6 +112,9 @@ def create(
 
     With --as the topic has an owner, and only the owner can change it. --publisher and --subscriber restrict who may
     use it; without them everybody may.
+
+    A TOPIC named NODEID:NAME has the peer with that nodeId (32 digits, see `quillcast status --json`) as its root while
+    that peer lives.
     """
     described(topic, topic_settings(settings))  # what is wrong is reported before anybody is needed
     credentials = None if owner is None else owner.credentials

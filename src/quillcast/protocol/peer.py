@@ -132,6 +132,7 @@ class Peer:
         descriptor = own(descriptor) if own is not None else descriptor
         if why := self.topics.known.misplaced(descriptor):
             raise LocalError(why)
+        self.scoping.used(descriptor)
         self.topics.creating.create(descriptor, done)
 
     def holders(self, name: str) -> int:
@@ -157,7 +158,7 @@ class Peer:
         subscription = self.topics.subscribing.subscribe(
             name, subscriber, start=start, delivery=delivery, warrant=warrant
         )  # fmt: skip
-        self.scoping.used(subscription.topic)
+        self.scoping.used(described(name))
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -181,7 +182,7 @@ class Peer:
     ) -> Publisher:
         """A new publisher of a topic, or one that goes on (`Publishing.open`). Raises `LocalError` for a wrong name."""
         publisher = self.topics.publishing.open(name, listener, warrant, id_, first)
-        self.scoping.used(publisher.topic)
+        self.scoping.used(described(name))
         return publisher
 
     def new_publisher_id(self) -> bytes:

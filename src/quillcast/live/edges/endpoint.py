@@ -43,7 +43,8 @@ class Endpoint:
         """Create a topic. If it exists with the same settings, nothing happens.
 
         Args:
-            name: a path such as `sport/tennis`.
+            name: a path such as `sport/tennis`. With a nodeId before it (`NODEID:sport/tennis`), the topic's root is
+                the peer with this nodeId while it lives.
             credentials: those of the topic's owner; without them nobody owns it, and anybody may change it.
             publishers: principals (`Credentials.principal`) that may publish besides the owner; if empty, everybody
                 may.

@@ -85,9 +85,9 @@ class Scoping:
 
     __slots__ = (
         "agents", "beat_s", "beats", "bounds", "branches", "controller", "direct", "dispatch", "domains", "groups",
-        "had_place", "host", "hosting", "installing", "known_ends", "managers", "obstructed", "opening", "overlay",
-        "permissions", "placement", "publishing", "questions", "refused", "subscribing", "superseded", "table", "trees",
-        "withdrawing",
+        "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers", "obstructed",
+        "opening", "overlay", "permissions", "placement", "publishing", "questions", "refused", "subscribing",
+        "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +117,7 @@ class Scoping:
         self.beat_s = 0.0
         self.beats = 0
         self.had_place = False
+        self.has_own_topics = False  # those that name this peer as their creator
         self.withdrawing = False  # it is about to leave, and registers for no topics any more
         self.hosting = ClientHost(lambda: host.contact, host.incarnation)  # applications whose peer this one is
         self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
@@ -411,19 +412,26 @@ class Scoping:
         """Why applications here may not begin to do this in a topic (`Permissions`)."""
         return self.controller.membership.why_not(name, topic, doing) if self.controller is not None else None
 
-    def used(self, topic: bytes) -> None:
-        """An application begins to use a topic: register at once if it has to wait for that."""
-        if self.controller is not None and (self.subscribing.unpermitted or self.publishing.bound(topic)):
+    def used(self, descriptor: Descriptor) -> None:
+        """An application begins to use a topic: register at once if it has to wait for that.
+
+        This peer is the root of topics that name it as their creator, and only peers in the ring are roots of any.
+        """
+        if self.controller is None:
+            return
+        if descriptor.creator == self.host.me.hex():
+            self.has_own_topics = True
+            self._find_way(self.controller)
+        if self.subscribing.unpermitted or self.publishing.bound(descriptor.topic):
             self._tell_roles(self.controller)
 
     # ---- what managers order
 
     def _follow(self, controller: LocalController) -> None:
-        ring, changed = controller.membership.ring(), self._follow_bounds(controller)
+        changed = self._follow_bounds(controller)
         if self.overlay.seats.follow(controller.membership.roots()):
             self.dispatch.order(RootScopesChanged())
-        if ring:
-            self._find_way(ring, [owner.party.contact for owner in controller.membership.owners.values()])
+        self._find_way(controller)
         self._install(controller)
         self.hosting.follow(controller.membership)
         self.hosting.decide()
@@ -454,14 +462,17 @@ class Scoping:
         self._tell_roles(controller)
         return True
 
-    def _find_way(self, ring: tuple[Contact, ...], managers: list[Contact]) -> None:
+    def _find_way(self, controller: LocalController) -> None:
         """Have a place in the ring, or reach it through those that have."""
+        if not (ring := controller.membership.ring()):
+            return
         self.overlay.stand_by(ring)
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # a member that has a place keeps it
-        if len(others) < len(ring):
+        if self.has_own_topics or len(others) < len(ring):
             self.host.trace(Mark("ring_place_taken"))
+            managers = (owner.party.contact for owner in controller.membership.owners.values())
             self.overlay.join([*others, *managers])
         elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
