@@ -12,6 +12,7 @@ from quillcast.protocol.scopes.records import (
     VERSIONS,
     Pair,
     Record,
+    arrived,
     decode,
     encode,
     forwarded,
@@ -111,6 +112,14 @@ def test_a_record_survives_its_bytes(record: Record) -> None:
 def test_bytes_are_a_record_in_its_only_form_or_malformed(data: bytes) -> None:
     with contextlib.suppress(MalformedRecord):
         assert encode(decode(data)) == data
+
+
+def test_a_record_that_came_over_a_multicast_mechanism_is_of_the_level_of_its_last_pair() -> None:
+    """Who is a member of a scope and of its superscope gets the bundles of both."""
+    inner = Record(1, (Pair(1, 5), Pair(2, 2)))
+    assert arrived(inner, 2, 3) == Record(1, (Pair(1, 5), Pair(2, 3)))
+    assert arrived(inner, 1, 3) is None
+    assert arrived(Record(1, (Pair(1, 5),)), 1, 3) == Record(1, (Pair(1, 3),))
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,10 @@ def forwarded(record: Record, channel: ChannelLabel, depth: int, version: int = 
 def arrived(record: Record, depth: int, label: int) -> Record | None:
     """The record of a bundle that came to a member at this depth over a multicast mechanism; None if it is not for it.
 
-    A sender's own bundles come back to it, and those of other levels mean nothing there.
+    A sender's own bundles come back to it. Those of other levels mean nothing there, and a peer may be a member of a
+    scope and of its superscope.
     """
-    pair = record.at(depth)
+    pair = record.at(depth) if depth == record.top + len(record.pairs) - 1 else None
     if pair is None or label in (pair.origin, pair.current):
         return None
     return Record(record.top, (*record.pairs[: depth - record.top], pair._replace(current=label)))
