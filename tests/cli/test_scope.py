@@ -341,7 +341,7 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
 )
 def test_a_scope_that_its_superscope_does_not_admit_is_not_healthy(*, silent: bool, obstacle: str, told: str) -> None:
     above = Superscope("11" * 16, "127.0.0.1:1", "campus", epoch=1, unresponsive=silent, obstacle=obstacle)
-    member = ScopeMember("22" * 16, "127.0.0.1:2", label=1, relation="member", in_ring=True, heard_s=0.5, topics=())
+    member = ScopeMember("22" * 16, "127.0.0.1:2", label=1, in_ring=True, heard_s=0.5, topics=())
     status = ScopeStatus(
         "33" * 16, "127.0.0.1:3", "site", "55" * 16, "site.toml", epoch=2, lease_s=5.0, rules=(), members=(member,),
         topics=(), superscopes=(above,),

@@ -66,7 +66,7 @@ ACTIVITY = Activity(
 RULE = ScopeRule("news/#", "k_ary", {"fan_out": 2}, is_set=True)
 SCOPE = ScopeStatus(
     ALICE, "127.0.0.1:1", "site", "55" * 16, "site.toml", epoch=2, lease_s=5.0, rules=(RULE,),
-    members=(ScopeMember(BOB, "127.0.0.1:2", label=1, relation="member", in_ring=True, heard_s=0.5, topics=("t",)),),
+    members=(ScopeMember(BOB, "127.0.0.1:2", label=1, in_ring=True, heard_s=0.5, topics=("t",)),),
     topics=(ScopeTopic("t", "77" * 16, RULE, publishers=0, subscribers=1, entries=(BOB,),
                        channels=(ScopeChannel(BOB, ALICE),), waits_for=""),),
 )  # fmt: skip

@@ -1583,8 +1583,8 @@ MUTANTS = (
         "delegates-receive-nothing",
         "Who passes a channel on for its scope receives all bundles of the topic.",
         "protocol/scopes/composition.py",
-        "*self.kept.delegates, *self._upwards(), *serving",
-        "*self._upwards(), *serving",
+        '*self._labels("subscribes"), *self.kept.delegates',
+        '*self._labels("subscribes")',
         "protocol/scopes/test_manager.py::test_who_passes_a_channel_on_receives_what_all_members_publish",
     ),
     Mutant(

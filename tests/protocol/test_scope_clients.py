@@ -157,7 +157,7 @@ def test_a_client_whose_peer_is_no_member_yet_gets_no_answer_for_a_refusal_would
     site.village.run(LEASE_S)
     host = site.village.world.machines[site.members[0]].contact
     client = Party(client_id(host.node_id, 1), host, name="board")
-    registration = Registration(site.party.id, client, 1, relation="client")
+    registration = Registration(site.party.id, client, 1)
     orders = next(each for each in site.village.peers[site.members[0]].scoping.controller.membership._obeyed())
     clients, member = site.run_by.clients, site.run_by.members.find(host.node_id)
     assert not [*clients.registered(registration, None, orders, 0.0)]

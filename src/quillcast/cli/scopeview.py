@@ -194,7 +194,7 @@ def _client(client: ScopeClient) -> list[str]:
 
 def _member(member: ScopeMember) -> list[str]:
     return [
-        _called(member) + (" (client)" if member.relation == "client" else ""),
+        _called(member),
         member.address,
         str(member.label),
         "yes" if member.in_ring else "-",

@@ -91,9 +91,9 @@ class Network:
         self.carry_out(party.id, manager.begin(self.now))
         return manager
 
-    def add_peer(self, name: str, owners: Iterable[str], relation: Any = "member") -> LocalController:
+    def add_peer(self, name: str, owners: Iterable[str]) -> LocalController:
         party = peer(name)
-        controller = LocalController(party, [scope(owner) for owner in owners], LEASE_S, relation)
+        controller = LocalController(party, [scope(owner) for owner in owners], LEASE_S)
         self.peers[party.id], self.installed[party.id] = controller, []
         self.carry_out(party.id, controller.begin(self.now))
         return controller
@@ -233,9 +233,9 @@ class Network:
 
 
 def beginning(controller: LocalController, topic: bytes) -> bytes:
-    """The record of a bundle that begins at a peer; empty at a client, or without a part in the topic."""
+    """The record of a bundle that begins at a peer; empty without a part in the topic."""
     assignment, label = controller.membership.assignment(topic), controller.membership.label(topic)
-    if assignment.depth is None or label is None or controller.membership.relation == "client":
+    if assignment.depth is None or label is None:
         return b""
     return encode(originated(assignment.depth, label))
 
@@ -246,8 +246,8 @@ def published(controller: LocalController, topic: bytes) -> list[Departure]:
 
 
 def came(controller: LocalController, topic: bytes, data: bytes) -> list[Departure]:
-    """A bundle came to a peer with this record. A client never forwards."""
-    if controller.membership.relation == "client" or not controller.admits(topic, data):
+    """A bundle came to a peer with this record."""
+    if not controller.admits(topic, data):
         return []
     return _departures(controller, topic, data or beginning(controller, topic))
 

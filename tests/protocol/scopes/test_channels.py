@@ -1,5 +1,8 @@
 """Channels: specifications, superimposition, delegation and replication (figures 10 to 14)."""
 
+import msgspec
+import pytest
+
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import (
     Address,
@@ -21,7 +24,7 @@ from quillcast.protocol.scopes.channels import (
 )
 from quillcast.protocol.scopes.filters import Every, Modulo
 from quillcast.protocol.scopes.labels import ChannelLabel
-from quillcast.protocol.scopes.records import NO_RECORD, Pair, Record, originated
+from quillcast.protocol.scopes.records import Pair, Record, originated
 
 T, U = b"t" * 16, b"u" * 16
 LIBRARY = Party(b"L" * 16, Contact(b"m" * 16, "manager:1"), managed=True, name="library")
@@ -104,12 +107,12 @@ def test_a_bundle_takes_a_channel_once_whatever_the_number_of_its_constraints() 
     assert not order.misroutes(T, Record(1, (Pair(3, 1),)))
 
 
-def test_bundles_go_to_clients_and_come_from_them_without_a_record() -> None:
-    for source, target in (((1, 2), ()), ((), (3,))):
-        order = channel(Address(ALICE.contact), source=source, target=target)
-        assert order.route(T, originated(2, 2)) == NO_RECORD
-        assert order.route(U, originated(2, 2)) is None
-        assert not order.misroutes(T, originated(1, 9))
+def test_a_channel_begins_at_some_member() -> None:
+    decoder = msgspec.msgpack.Decoder(ChannelOrder)
+    order = channel(Address(ALICE.contact))
+    assert decoder.decode(msgspec.msgpack.encode(order)) == order
+    with pytest.raises(msgspec.ValidationError):
+        decoder.decode(msgspec.msgpack.encode(channel(Address(ALICE.contact), source=())))
 
 
 def test_filters_are_passed_one_after_the_other() -> None:

@@ -8,7 +8,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.scopes.channels import Address
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import AddTag, Every, Modulo
-from quillcast.protocol.scopes.records import NO_RECORD, Pair, Record, decode, encode, originated
+from quillcast.protocol.scopes.records import Pair, Record, decode, encode, originated
 from tests.protocol.recording import PAUL, RecordingHost, block
 from tests.protocol.scopes.network import beginning, peer
 from tests.protocol.scopes.test_channels import T, channel
@@ -45,11 +45,6 @@ def test_the_filter_decides_too_and_may_tag() -> None:
     order = channel(Address(peer("A").contact), filter_=Every((Modulo(2, (1,)), AddTag("odd"))))
     assert cross(order, bundle(0)) is None
     assert cross(order, bundle(1)).envelope.tags == b"odd"
-
-
-def test_a_bundle_leaves_the_scope_to_a_client_without_a_record() -> None:
-    crossed = cross(channel(Address(peer("A").contact), target=()), bundle(record=HERE))
-    assert decode(crossed.envelope.record) == NO_RECORD
 
 
 def test_flows_carry_the_campus_example() -> None:

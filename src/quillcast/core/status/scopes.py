@@ -21,12 +21,10 @@ class Membership(PeerContact, frozen=True):
 
 
 class ScopeMember(PeerContact, frozen=True):
-    """A member or client of a scope. Of a scope, `node_id` is the scope's id."""
+    """A member of a scope. Of a scope, `node_id` is the scope's id."""
 
     label: int
     """Its number in channels and routing records."""
-    relation: str
-    """`member` or `client`."""
     in_ring: bool
     """Whether it is one of those that have a place in the network's ring."""
     heard_s: float

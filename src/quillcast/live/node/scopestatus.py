@@ -171,7 +171,6 @@ def _member(manager: ScopeManager, member: Member, now: float, clients: int) -> 
         node_id=member.party.id.hex(),
         address=member.party.contact.address,
         label=member.label,
-        relation=member.relation,
         in_ring=member.label in manager.state.ring,
         heard_s=round(now - manager.members.heard_at.get(member.party.id, now), 3),
         topics=tuple(sorted(_name(manager, topic) for topic in member.roles)),

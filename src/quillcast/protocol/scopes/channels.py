@@ -17,7 +17,7 @@ from msgspec import Meta
 from quillcast.core.messages import Contact, Number, WireId
 from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
-from quillcast.protocol.scopes.records import NO_RECORD, VERSIONS, Record, forwarded, matches, misroutes
+from quillcast.protocol.scopes.records import VERSIONS, Record, forwarded, matches, misroutes
 
 INVITATION_BYTES = 8  # too long to be guessed over the network
 
@@ -134,8 +134,7 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
     """Keep a channel: a scope's order to the member at its source.
 
     `label` is complete as far as it has been delegated and specified. Graphs of several topics are superimposed: there
-    is one channel for all topics that have label, specification and filter in common (figure 10). A channel from or to
-    a client has no source or no target in its label, as a client is in no scope. Bundles cross it without a record.
+    is one channel for all topics that have label, specification and filter in common (figure 10).
     """
 
     label: ChannelLabel
@@ -143,16 +142,9 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
     constraints: tuple[Constraint, ...]
     filter: Filter | None = None
 
-    @property
-    def of_client(self) -> bool:
-        """Does it lead from or to a client?"""
-        return not (self.label.source and self.label.target) and not isinstance(self.spec, Multicast)
-
     def route(self, topic: bytes, record: Record) -> Record | None:
         """The record of a bundle that takes this channel; None: it is not for this channel."""
         for each in self.constraints:
-            if each.topic == topic and self.of_client:
-                return NO_RECORD
             if each.topic == topic and matches(
                 record, self.label, each.depth, each.origin, each.version, begins=each.begins
             ):
@@ -161,8 +153,6 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
 
     def misroutes(self, topic: bytes, record: Record) -> bool:
         """Is a bundle that should be at this channel's source elsewhere, according to its record?"""
-        if self.of_client:
-            return False
         return any(each.topic == topic and misroutes(record, self.label, each.depth) for each in self.constraints)
 
 

@@ -79,7 +79,7 @@ class Clients:
         A host that is not a member gets no answer. It may be about to become one, and its client registers again.
         """
         party = message.member
-        if host is None or host.relation != "member":
+        if host is None:
             return
         if why := self._refusal(party):
             self.known.pop(party.id, None)

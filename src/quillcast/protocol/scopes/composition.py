@@ -99,8 +99,7 @@ class Composition:
         self.using = {each.label: each for each in using}
         self.publishing, self.subscribing = map(dict.fromkeys, self._admit())
         taking = [each for each in using if self._takes_part(each)]
-        self.clients = [each for each in taking if each.relation == "client"]
-        self.members = {each.label: each for each in taking if each.relation == "member"}
+        self.members = {each.label: each for each in taking}
         if around.is_top:  # the overlay reaches its entry point, even if nobody subscribes there
             self.members |= {label: state.members[label] for label in state.ring}
         for label in (around.seats or ())[:1]:  # all bundles begin there
@@ -250,30 +249,26 @@ class Composition:
 
     def _group(self) -> Group:
         """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""
-        first, publishing = self.kept.entries[:1], self._publishing()
+        publishing = self._labels("publishes")
         comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self.config.multicast else ()
-        serving = first if self._clients("subscribes") else ()
         return Group(
             self._staying(),
             tuple(sorted({*publishing, *entries})),
-            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards(), *serving})),
+            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards()})),
         )
-
-    def _clients(self, doing: str) -> list[Member]:
-        return [client for client in self.clients if self._does(client, doing)]
 
     # ---- orders
 
     def _parts(self) -> dict[int, Part]:
-        """By label: what each member and client is ordered to do."""
+        """By label: what each member is ordered to do."""
         why = self._obstacle()
         if why is not None:
             waiting = dict.fromkeys([*self.members, *self.using])
             return {label: Part(Assignment(self.topic, why=why)) for label in waiting}
         depth = (self.around.assignment.depth or 0) + 1
         channels = dict[int, list[ChannelOrder]]()
-        for label, order in (*self._inside(depth), *self._passed_on(), *self._for_clients(depth)):
+        for label, order in (*self._inside(depth), *self._passed_on()):
             channels.setdefault(label, []).append(order)
         at_once, forwarding = self._mechanisms(), self._forwarding()
         parts = {
@@ -285,8 +280,6 @@ class Composition:
             )
             for label in self.members
         }
-        for label in self._client_labels():
-            parts[label] = Part(Assignment(self.topic, depth), tuple(channels.get(label, ())))
         for label, member in self.using.items():
             permitted = self._permitted(parts[label].assignment if label in parts else Assignment(self.topic), member)
             if permitted.depth is None and (permitted.publishes or permitted.subscribes):
@@ -319,8 +312,6 @@ class Composition:
         assignment, name = self.around.assignment, self.state.scope.name
         if self.policy is None:
             return f"scope {name} does not carry topic {self.kept.name}; its manager's file has no rule for it"
-        if not self.members and self.clients:
-            return f"no member of scope {name} takes part, who could serve its clients"
         if why := self._unkeepable():
             return why
         if assignment.depth is None:
@@ -386,14 +377,7 @@ class Composition:
 
     def _upwards(self) -> tuple[int, ...]:
         """The member that sends what others publish up the overlay's tree."""
-        return self.kept.entries[:1] if self.around.assignment.ring == 0 and self._publishing() else ()
-
-    def _publishing(self) -> list[int]:
-        """The members whose events must be passed on; clients publish through the entry point."""
-        return [*self._labels("publishes"), *(self.kept.entries[:1] if self._clients("publishes") else ())]
-
-    def _client_labels(self) -> list[int]:
-        return [client.label for client in self.clients]
+        return self.kept.entries[:1] if self.around.assignment.ring == 0 and self._labels("publishes") else ()
 
     def _assignment(self, label: int, depth: int, *, forwards: bool) -> Assignment:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
@@ -572,15 +556,6 @@ class Composition:
         if spec is None:
             return ()
         return spec.shared(len(self.kept.delegates)).parts if isinstance(spec, Subchannels) else None
-
-    def _for_clients(self, depth: int) -> Iterator[tuple[int, ChannelOrder]]:
-        """Clients never forward: they send to the entry point, and get what it has."""
-        any_bundle = (Constraint(self.topic, depth, None),)
-        for server in self.kept.entries[:1]:
-            for client in self._clients("subscribes"):
-                yield server, ChannelOrder(ChannelLabel((server,), ()), self._spec(client.label), any_bundle)
-            for client in self._clients("publishes"):
-                yield client.label, ChannelOrder(ChannelLabel((), (server,)), self._spec(server), any_bundle)
 
     def _spec(self, label: int, *, enters: bool = False) -> Spec:
         party = self.state.members[label].party

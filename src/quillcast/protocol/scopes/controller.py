@@ -24,7 +24,6 @@ from quillcast.protocol.scopes.messages import (
     Orders,
     OuterParent,
     RegistrationRefused,
-    Relation,
     Role,
 )
 from quillcast.protocol.scopes.records import decode
@@ -37,12 +36,12 @@ class LocalController:
     """The channels of one peer, as the managers of its scopes order them."""
 
     def __init__(
-        self, me: Party, owners: Iterable[Party], lease_s: float, relation: Relation = "member",
+        self, me: Party, owners: Iterable[Party], lease_s: float,
         tokens: Mapping[bytes, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """`tokens` are those of owners' join lines, by the ids of the owners."""
         self.me = me
-        self.membership = ScopeMembership(me, owners_of(owners, tokens), lease_s, relation)
+        self.membership = ScopeMembership(me, owners_of(owners, tokens), lease_s)
         self.requests = Requests(me, {})
         self.channels: tuple[ChannelOrder, ...] = ()
         self.measuring: dict[bytes, dict[tuple[bytes, bytes], Party]] = {}
@@ -64,7 +63,7 @@ class LocalController:
         return self._settle()
 
     def received(self, message: ControlMessage, now: float) -> list[Effect]:
-        """A message of an owner, host or receiver."""
+        """A message of an owner or receiver."""
         match message:
             case Orders():
                 self.membership.ordered(message, now)

@@ -189,7 +189,7 @@ class ClientHost:
         effects: list[Effect] = []
         if client.controller is None and self.membership is not None:
             owners, lease_s = _parties(self.membership), self.membership.lease_s
-            client.controller = LocalController(client.party, owners, lease_s, "client")
+            client.controller = LocalController(client.party, owners, lease_s)
             effects += client.controller.begin(now)
         if client.controller is None:
             return effects

@@ -32,7 +32,7 @@ class ChannelLabel(NamedTuple):
     multicast mechanism, has no target.
     """
 
-    source: Path
+    source: Annotated[Path, Meta(min_length=1)]
     target: Path
 
     def __str__(self) -> str:

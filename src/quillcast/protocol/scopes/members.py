@@ -1,4 +1,4 @@
-"""A scope as the owner of members and the host of clients: who they are, their roles, and whether they live."""
+"""A scope as the owner of members: who they are, their roles, and whether they live."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ from quillcast.protocol.scopes.succession import follows, kept
 
 
 class Members:
-    """The members and clients of one scope."""
+    """The members of one scope."""
 
     def __init__(self, state: ScopeState, config: ScopeConfig, rights: Entitlements) -> None:
         self.state, self.config, self.rights = state, config, rights
@@ -51,31 +51,32 @@ class Members:
         if why := self.config.refusal(party, message.token):
             raise LocalError(why)
         member = self.find(party.id)
-        if message.relation == "member" and (member is None or member.relation != "member"):
+        is_new = member is None
+        if member is None:
             self._check_room()
-        member = member or self._new(message)
+            member = self._new(message)
         if (proof := kept(message.succession, self.state.proofs.get(party.id))) is not None and party.managed:
             self.state.keep_proof(party.id, proof)
         self.heard_at[party.id] = now
-        known = (member.party, member.relation) == (party, message.relation)
+        known = member.party == party and not is_new
         attributes, seats = self.config.attributes(party), message.seats if party.managed else ()
         old, asked = {**member.roles, **member.refused}, {role.topic: role for role in message.roles}
         said = message.serial, attributes, seats, asked  # after a restart it counts from the beginning again
         if known and said == (member.serial, member.attributes, member.seats, old):
             return member, ()
-        member.register(party, message.relation, message.serial, attributes)
+        member.register(party, message.serial, attributes)
         member.set_seats(seats)
         changed = self.rights.judge(member, asked)
         self._note_user(member, changed)
         return member, changed if known else tuple(old | asked)
 
     def _new(self, message: Registration) -> Member:
-        member = self.state.add_member(message.member, message.relation)
+        member = self.state.add_member(message.member)
         self.labels[message.member.id] = member.label
         return member
 
     def _check_room(self) -> None:
-        count = sum(each.relation == "member" for each in self.state.members.values())
+        count = len(self.state.members)
         if (most := self.config.members_max) and count >= most:
             raise LocalError(
                 f"scope {self.state.scope.name} is full, with {count} of at most {most} members: wait until "
@@ -157,8 +158,8 @@ class Members:
         return [role for each in self.using(topic) if (role := each.roles.get(topic)) is not None]
 
     def can_carry(self, topic: bytes) -> bool:
-        """Does any member take part in the topic? Clients alone cannot carry it."""
-        return any(each.relation == "member" and topic in each.roles for each in self.using(topic))
+        """Does any member take part in the topic?"""
+        return any(topic in each.roles for each in self.using(topic))
 
     def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
         """Members that name another root scope for the topic."""

@@ -25,7 +25,6 @@ from quillcast.protocol.scopes.messages import (
     Orders,
     Registration,
     RegistrationRefused,
-    Relation,
     Role,
     RootScope,
     Succession,
@@ -78,8 +77,8 @@ class Owner(msgspec.Struct):
 class ScopeMembership:
     """One party and its owners, in the order in which it prefers them."""
 
-    def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float, relation: Relation = "member") -> None:
-        self.me, self.owners, self.lease_s, self.relation = me, owners, lease_s, relation
+    def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float) -> None:
+        self.me, self.owners, self.lease_s = me, owners, lease_s
         self.proof: Succession | None = None  # of a scope: the proof that its manager runs here
         self.roles: dict[bytes, Role] = {}
         self.heard_at: dict[bytes, float] = {}
@@ -398,7 +397,7 @@ class ScopeMembership:
         for id_ in told:
             owner = self.owners[id_]
             roles, token = tuple(owner.roles.values()), owner.token if owner.orders is None else ""
-            message = Registration(id_, self.me, owner.serial, roles, self.relation, token, self.proof, self.seats)
+            message = Registration(id_, self.me, owner.serial, roles, token, self.proof, self.seats)
             yield Send(owner.party, message)
 
     def passed(self, now: float) -> tuple[bytes, ...]:

@@ -3,7 +3,6 @@
 Both sides tell each other their whole state under a number that grows, and from time to time the number alone. So a
 message may be lost or repeated: a party that gets a number without its state is told that state again.
 
-============== ====================================== =========================================
 relation       towards the owner, receiver, host      back
 ============== ====================================== =========================================
 member-owner   Registration, Alive, Deregistration,   Orders, Heard, RegistrationRefused,
@@ -16,6 +15,19 @@ sender-receiver ChannelRequest                        ChannelAnswer
 Between peers they travel inside `Control`, which names their party. `ServeClient` is between a client's host and the
 peer that will serve the client directly (`direct`). `ScopeAt` to `ScopeSays` are for questions from commands
 (`protocol.scoping.questions`).
+=======
+=============== ==================================== ====================================
+relation        towards the owner, receiver          back
+=============== ==================================== ====================================
+member-owner    Registration, Alive, Deregistration, Orders, Heard, RegistrationRefused,
+                Measured, OuterParent                MeasureRoundTrips
+client-host     Registration, Alive, Deregistration  Orders, Heard, RegistrationRefused
+sender-receiver ChannelRequest                       ChannelAnswer
+=============== ==================================== ====================================
+
+The member that is a client's host speaks for it. Between peers the messages travel inside `Control`, which names the
+party that they are for. `ServeClient` is between a client's host and the peer that is to serve the client directly
+(`direct`). `ScopeAt` to `ScopeSays` are for questions from commands (`protocol.scoping.questions`).
 """
 
 from typing import Annotated, Literal
@@ -32,7 +44,6 @@ from quillcast.protocol.scopes.operators import ORDER_MAX
 from quillcast.protocol.scopes.uses import DIGEST_BYTES, Doing
 from quillcast.protocol.security.access import Key, Signature
 
-Relation = Literal["member", "client"]
 RecoveryName = Literal["tree", "gossip", "ring", "srm"]
 ClientRights = Literal["both", "publish", "subscribe", "none"]
 """What clients may do in a topic."""
@@ -119,13 +130,15 @@ class Bounds(Message, frozen=True):
 
 
 class Registration(Message, frozen=True, tag=90):
-    """Enter the party as a member or client, with these roles and no others; answer with `Orders`, or why not."""
+    """Enter the party with these roles and no others; answer with `Orders`, or why not.
+
+    It is a member, or a client of one: its id tells which (`clients.is_client_of`).
+    """
 
     owner: WireId
     member: Party
     serial: Number
     roles: tuple[Role, ...] = ()
-    relation: Relation = "member"
     token: Annotated[str, Meta(max_length=64)] = ""
     """The one-time token of a join line of the scope."""
     succession: Succession | None = None

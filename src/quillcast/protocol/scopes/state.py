@@ -16,7 +16,6 @@ from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
     KEY_BYTES,
     ClientRights,
-    Relation,
     Role,
     Succession,
     TopicBounds,
@@ -106,11 +105,10 @@ class ScopeConfig(NamedTuple):
 
 
 class Member(msgspec.Struct):
-    """A member or client."""
+    """A member."""
 
     label: int
     party: Party
-    relation: Relation
     serial: int
     roles: dict[bytes, Role]
     """Its part in each topic, as far as it has a right to it."""
@@ -121,9 +119,9 @@ class Member(msgspec.Struct):
     refused: dict[bytes, Role] = {}
     """What it registered for with something in it that it has no right to."""
 
-    def register(self, party: Party, relation: Relation, serial: int, attributes: Mapping[str, str]) -> None:
+    def register(self, party: Party, serial: int, attributes: Mapping[str, str]) -> None:
         """It registered with this."""
-        self.party, self.relation, self.serial, self.attributes = party, relation, serial, dict(attributes)
+        self.party, self.serial, self.attributes = party, serial, dict(attributes)
 
     def set_seats(self, seats: tuple[Contact, ...]) -> None:
         """These peers of it may be rendezvous points."""
@@ -295,10 +293,10 @@ class ScopeState(msgspec.Struct):
         """The operator set these policies."""
         self.settings = settings
 
-    def add_member(self, party: Party, relation: Relation) -> Member:
+    def add_member(self, party: Party) -> Member:
         """A member with a label of its own."""
         label = self.assign_label()
-        member = self.members[label] = Member(label, party, relation, 0, {})
+        member = self.members[label] = Member(label, party, 0, {})
         return member
 
     def keep_proof(self, scope: bytes, proof: Succession) -> None:
@@ -334,7 +332,7 @@ class ScopeState(msgspec.Struct):
 
     def choose_ring(self) -> bool:
         """See that three peers have a place in the ring; those that have one keep it. True if this changed anything."""
-        peers = [each.label for each in self.members.values() if each.relation == "member" and not each.party.managed]
+        peers = [each.label for each in self.members.values() if not each.party.managed]
         kept = [label for label in self.ring if label in peers]
         chosen = (*kept, *(label for label in peers if label not in kept))[:RING_MAX]
         changed, self.ring = chosen != self.ring, chosen
@@ -342,7 +340,7 @@ class ScopeState(msgspec.Struct):
 
     def seats(self, most: int = SEATS_MAX) -> tuple[Contact, ...]:
         """The peers that may be rendezvous points: the members that came first, then those of scopes among them."""
-        members = [each for each in self.members.values() if each.relation == "member"]
+        members = self.members.values()
         peers = [each.party.contact for each in members if not each.party.managed]
         return tuple(dict.fromkeys([*peers, *(seat for each in members for seat in each.seats)]))[:most]
 
