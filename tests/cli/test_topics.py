@@ -62,7 +62,7 @@ def test_an_unused_topic_is_ok(quillcast: Commands, node: dict[str, str]) -> Non
     assert (code, out.partition(" |")[0]) == (2, f"CRITICAL - topic {topic}: 0 subscriptions, not 1")
     *_, listed = quillcast.run("topic", "list")[1].splitlines()
     # The peer that took the topic over stays in its tree only for as long as it may know what others lack.
-    assert re.fullmatch(r"  \S+ +reliable  - +0 +[01] +0 +0", listed)
+    assert re.fullmatch(r"  \S+ +reliable  root +- +0 +[01] +0 +0", listed)
 
 
 def test_a_topic_that_is_kept_elsewhere_is_asked_for(quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_topic_has_had_its_events_though_its_root_has_moved(quillcast: Command
     assert listed["events"] == 156
     assert quillcast.json("topic", "show", "sport/tennis")["events"] == 156
     title, columns, row = quillcast.run("topic", "list")[1].splitlines()
-    assert (title, columns.split()[:4]) == ("topics:", ["topic", "delivery", "root", "events"])
-    assert row.split()[3] == "156"
+    assert (title, columns.split()[:5]) == ("topics:", ["topic", "delivery", "admission", "root", "events"])
+    assert (row.split()[2], row.split()[4]) == ("root", "156")
     [found] = quillcast.json("check", "topic", "sport/tennis")["found"]
     assert found["values"]["events"] == 156
     subscriber.signal(signal.SIGTERM)

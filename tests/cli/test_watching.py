@@ -16,7 +16,7 @@ from quillcast.cli import judging, top
 from quillcast.cli.judging import Bounds, Finding, State
 from quillcast.core.status.machines import Activity, PeerLink
 from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, MemoryUse, NodeStatus
-from quillcast.core.status.topics import SubscriberLag
+from quillcast.core.status.topics import SubscriberLag, TopicSettings
 from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
 from tests.cli.commands import Commands, read_terminal, topic_near
 
@@ -121,6 +121,16 @@ def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, te
     found = judging.of_topic("test", replace(TREE, **changed), Bounds(subscribers_min=1))
     assert found.state == state
     assert text in found.text
+
+
+def test_a_topic_whose_sources_number_the_events_has_as_many_streams_as_its_root_knows() -> None:
+    settings = TopicSettings("reliable", "publisher", "cut", 1 << 20, "go_on", admission="source")
+    peers = (replace(ROOT, streams=3), replace(LEAF, streams=1))
+    found = judging.of_topic("test", replace(TREE, settings=settings, peers=peers), Bounds())
+    assert (found.state, found.values["streams"]) == (State.OK, 3)
+    assert found.text == "topic t: root a1a1a1a1, 2 peers, 2 subscriptions, 3 streams of sources"
+    by_root = judging.of_topic("test", TREE, Bounds())
+    assert (by_root.values["streams"], "streams" in by_root.text) == (0, False)
 
 
 def test_a_topic_is_not_ok_while_a_possible_subscriber_here_does_not_answer() -> None:

@@ -148,6 +148,7 @@ def of_topic(
         "peers": len(tree.peers),
         "unresponsive": len(tree.unresponsive) + len(elsewhere),
         "subscribers": _subscriptions(tree),
+        "streams": _streams(tree),
         "events": tree.events,
         "behind_events": max((each.behind_events or 0 for each in behind), default=0),
         "behind_seconds": max((each.behind_s for each in behind), default=0.0),
@@ -163,6 +164,11 @@ def _subscriptions(tree: TreeStatus) -> int:
     return sum(peer.subscriptions for peer in tree.peers)
 
 
+def _streams(tree: TreeStatus) -> int:
+    """The streams of sources that go on, as the root knows them."""
+    return next((peer.streams for peer in tree.peers if peer.node_id == tree.root), 0)
+
+
 def _healthy(tree: TreeStatus) -> str:
     """The text for a topic without troubles."""
     last = max(tree.lags, key=lambda lag: lag.behind_events, default=None)
@@ -171,9 +177,11 @@ def _healthy(tree: TreeStatus) -> str:
         if last is None or not last.behind_events
         else (f", at most {counted(last.behind_events, 'event')} behind ({_named(last)})")
     )
+    by_source = tree.settings is not None and tree.settings.admission == "source"
+    streams = f", {counted(_streams(tree), 'stream')} of sources" if by_source else ""
     return (
         f"root {(tree.root or '-')[:8]}, {counted(len(tree.peers), 'peer')}, "
-        f"{counted(_subscriptions(tree), 'subscription')}{behind}"
+        f"{counted(_subscriptions(tree), 'subscription')}{streams}{behind}"
     )
 
 

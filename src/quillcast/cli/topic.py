@@ -279,15 +279,16 @@ def list_(network: str, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(topics).decode())
         return
-    columns = ["topic", "delivery", "root", "events", "peers here", "subscriptions", "publishers"]
-    for line in table("topics", columns, map(_listed, topics), left_count=3):
+    columns = ["topic", "delivery", "admission", "root", "events", "peers here", "subscriptions", "publishers"]
+    for line in table("topics", columns, map(_listed, topics), left_count=4):
         click.echo(line)
 
 
 def _listed(topic: TopicSummary) -> list[object]:
     root = "-" if topic.root is None else topic.root[:8]
     counts = [topic.events, topic.peers, topic.subscriptions, topic.publishers]
-    return [called(topic.name, topic.settings.root_scope), topic.settings.delivery, root, *counts]
+    settings = topic.settings
+    return [called(topic.name, settings.root_scope), settings.delivery, settings.admission, root, *counts]
 
 
 def _known(topic: str, network: str) -> list[TopicSummary]:
