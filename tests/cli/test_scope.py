@@ -108,6 +108,25 @@ def test_a_pinned_policy_is_explained_with_its_own_words(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
+    ("above", "channels", "told"),
+    [
+        ("", "replicas = 2\nsplit = true", "`replicas` and `split` have an effect only in a superscope: name one in"),
+        ("", "entry_points = 2", "`entry_points` has an effect only in a superscope: name one in `superscopes`."),
+        ('superscopes = ["campus"]', "replicas = 2", "2 members pass bundles on to other members of a superscope"),
+    ],
+)
+def test_what_channels_says_of_the_border_has_an_effect_in_a_superscope_only(
+    capsys: pytest.CaptureFixture[str], above: str, channels: str, told: str
+) -> None:
+    text = PINNED.replace("[admission]", f"{above}\n[admission]") + f"[channels]\n{channels}\n"
+    Path("lab.toml").write_text(text)
+    code, out, _ = check(capsys, "check", "lab.toml")
+    assert code == 0
+    assert told in out
+    assert ("from other members of a superscope" in out or "pass bundles on" in out) is bool(above)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         ("hub.py:AroundHub", "nohub.py:AroundHub", "lab.toml:6: policy nohub.py:AroundHub: cannot read nohub"),

@@ -22,6 +22,7 @@ from quillcast.live.node.node import Node
 from quillcast.live.node.scopeexport import export_scope
 from quillcast.live.storage.store import Store
 from quillcast.live.transport.hello import Identity
+from quillcast.protocol.scopes.channels import Address, ChannelOrder
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
 
@@ -407,6 +408,61 @@ def test_scopes_are_members_of_a_scope_whose_manager_runs_elsewhere(tmp_path: Pa
                 assert sender.rates == (SenderRate("news/today", None, 500), SenderRate("", 1_000_000, None))
 
     asyncio.run(main())
+
+
+BORDER = """
+[channels]
+entry_points = 2
+replicas = 2
+split = true
+"""
+
+
+def test_two_members_of_each_site_share_what_crosses_its_border(tmp_path: Path) -> None:
+    async def main() -> None:
+        run, sites = tmp_path / "run", {name: [Identity.new() for _ in range(3)] for name in ("north", "south")}
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data"))
+            await manager.manage_scope(named_file(tmp_path, "campus", "", sites, STARS))
+            members = dict[str, Node]()
+            for name, identities in sites.items():
+                listed = [identity.node_id.hex() for identity in identities]
+                await manager.manage_scope(
+                    named_file(tmp_path, name, 'superscopes = ["campus"]', listed, BORDER + STARS)
+                )
+                for each in identities:
+                    node = Node(runtime_dir=run, identity=each, scope=f"{name}@{manager.address}")
+                    members[each.node_id.hex()] = await stack.enter_async_context(node)
+            subscriptions = [member.subscribe("news/today") for member in members.values()]
+            for subscription in subscriptions:
+                await subscription.started()
+
+            north = {identity.node_id.hex() for identity in sites["north"]}
+
+            def crossing() -> set[tuple[str, str]]:
+                """From which members of one site to which of the other channels lead."""
+                specs = ((each, order.spec) for each, member in members.items() for order in channels_of(member))
+                ends = {(each, spec.peer.node_id.hex()) for each, spec in specs if isinstance(spec, Address)}
+                return {(one, other) for one, other in ends if (one in north) != (other in north)}
+
+            async with asyncio.timeout(20.0):
+                await manager._pump.until(lambda: len(crossing()) == 2)
+            assert [len({*ends}) for ends in zip(*crossing(), strict=True)] == [2, 2], (
+                "each has a sender and a receiver"
+            )
+            for number in range(20):
+                await manager.publish("news/today", b"%d" % number, wait="stable")
+            for subscription in subscriptions:
+                assert [(await anext(subscription)).payload for _ in range(20)] == [b"%d" % each for each in range(20)]
+
+    asyncio.run(main())
+
+
+def channels_of(member: Node) -> tuple[ChannelOrder, ...]:
+    """The channels that begin at a member."""
+    controller = member._peer.scoping.controller
+    assert controller is not None
+    return controller.channels
 
 
 def senders(managers: list[Node]) -> list[ScopeSender]:

@@ -19,6 +19,8 @@ IN_SCOPE = 0.85  # of the other machines are in a scope
 WITHIN = 0.5  # of the scopes that may be are members of another one
 CHANGES = 0.4  # of the scopes change their policy
 BY_SOURCE = 0.25  # of the topics have their events numbered by sources
+SPLIT = 0.5  # of the scopes within others have another member lead to each entry point
+MANY = (1, 1, 2, 3)  # entry points, and members that pass bundles on to other scopes
 
 
 def composed(scenario: Scenario, seed: int) -> Scenario:
@@ -35,6 +37,23 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
     ]
     name = f"{scenario.name}, in {'; '.join(map(_told, scopes)) or 'no scope'}"
     return msgspec.structs.replace(scenario, name=name, topics=topics, scopes=scopes, marks=[])
+
+
+def bordered(scenario: Scenario, seed: int) -> Scenario:
+    """The same with ways over the borders between scopes of a superscope that the seed draws."""
+    random = derived(seed, "borders")
+    scopes = [_bordered(random, scope) if scope.within else scope for scope in scenario.scopes]
+    crossed = [
+        f"{each.name} by {each.entry_points} in, by {each.replicas}{' apart' * each.split} out"
+        for each in scopes
+        if each.within
+    ]
+    return msgspec.structs.replace(scenario, name="; ".join([scenario.name, *crossed]), scopes=scopes)
+
+
+def _bordered(random: Random, scope: ScopePlan) -> ScopePlan:
+    entry_points, replicas, split = random.choice(MANY), random.choice(MANY), random.random() < SPLIT
+    return msgspec.structs.replace(scope, entry_points=entry_points, replicas=replicas, split=split)
 
 
 def _scopes(random: Random, peers: int) -> list[ScopePlan]:

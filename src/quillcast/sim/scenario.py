@@ -214,6 +214,12 @@ class ScopePlan(Part, frozen=True):
     """The scopes that it is a member of, the preferred one first."""
     recovery: RecoveryName = "tree"
     """The recovery protocol of its domains."""
+    entry_points: int = 1
+    """Members through which bundles enter from other members of a superscope."""
+    replicas: int = 1
+    """Members that pass bundles on to these."""
+    split: bool = False
+    """Does another member lead to each entry point of a receiving scope?"""
     publishers_max: int = 0
     """The most members that publish in a topic; 0: no limit."""
     subscribers_max: int = 0

@@ -270,6 +270,7 @@ class Simulation(Observed):
         """The manager of a scope starts, or comes back as the same one."""
         config = ScopeConfig(
             lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s, recovery=lambda topic: plan.recovery,
+            entry_points=plan.entry_points, replicas=plan.replicas, split=plan.split,
             roots=(("#", True),) if plan.root else (),
             entering=lambda topic: Entering(
                 subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max

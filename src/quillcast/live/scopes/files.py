@@ -128,7 +128,7 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
         yield f"For each topic it registers with one of them, {first}."
     for name, _, address in (each.partition("?")[0].partition("@") for each in scope.superscopes if "@" in each):
         yield f"The manager of {name} is asked at {address}."
-    yield from _border(scope.channels)
+    yield from _border(scope)
     yield from about_all(scope)
     for rule, policy in zip(scope.topics, policies, strict=True):
         yield " ".join(_rule_sentences(scope.name, rule, policy))
@@ -154,7 +154,14 @@ def about_all(scope: config.ScopeFile) -> Iterator[str]:
         yield f"At most {_listed(rates, 'and')} leave the scope in total{_NOT_TO_ROOTS}."
 
 
-def _border(channels: config.Channels) -> Iterator[str]:
+def _border(scope: config.ScopeFile) -> Iterator[str]:
+    channels, usual = scope.channels, config.Channels()
+    if not scope.above:
+        idle = [f"`{key}`" for key in channels.__struct_fields__ if getattr(channels, key) != getattr(usual, key)]
+        if idle:
+            verb = "has" if len(idle) == 1 else "have"
+            yield f"{_listed(idle, 'and')} {verb} an effect only in a superscope: name one in `superscopes`."
+        return
     if channels.entry_points > 1:
         yield f"Bundles from other members of a superscope enter by {channels.entry_points} members in equal shares."
     if channels.replicas > 1:
