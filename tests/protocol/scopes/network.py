@@ -247,7 +247,7 @@ def published(controller: LocalController, topic: bytes) -> list[Departure]:
 
 def came(controller: LocalController, topic: bytes, data: bytes) -> list[Departure]:
     """A bundle came to a peer with this record."""
-    if not controller.admits(topic, data):
+    if not controller.admits(topic, decode(data)):
         return []
     return _departures(controller, topic, data or beginning(controller, topic))
 

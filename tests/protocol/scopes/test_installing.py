@@ -3,6 +3,7 @@
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import RELIABLE_STREAMS, Envelope, Kind, Term
 from quillcast.core.multicast import parse
+from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.answers import holding
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
@@ -237,6 +238,24 @@ def test_a_bundle_that_should_be_elsewhere_is_dropped_and_counted() -> None:
     assert installing.arrived(controller, given(b"\0\1")) is None
     assert (controller.misrouted, controller.malformed) == (1, 1)
     assert [each.name for each in installing.host.records] == ["record_malformed"]
+
+
+def test_a_member_from_which_no_channel_begins_drops_what_should_be_elsewhere_too() -> None:
+    installing, controller = installed(site(IpMulticast()), "B")
+    assert [*installing.topics[T].ways] == []
+    elsewhere = [record(1, 3), encode(Record(1, (Pair(9, 2),))), encode(Record(3, (Pair(1, 2),)))]
+    assert [installing.arrived(controller, given(each)) for each in elsewhere] == [None] * 3
+    assert controller.misrouted == 3
+    assert installing.arrived(controller, given(record(1, 2))) is not None
+    assert installing.arrived(controller, given(record(9, 2))) is not None, "it may be a leaf for any origin"
+
+
+def test_a_malformed_record_in_a_datagram_is_counted_as_elsewhere() -> None:
+    installing, controller = installed(site(IpMulticast()), "B")
+    assert installing.came_to_all(controller, given(b"\0\1")) is None
+    assert installing.came_to_all(controller, given(record(2, 1))) is None, "its own, which is no mistake"
+    assert (controller.misrouted, controller.malformed) == (0, 1)
+    assert installing.host.records == [Mark("record_malformed"), Dropped(T, 1, "misrouted")]
 
 
 def test_records_of_other_scopes_mean_nothing() -> None:

@@ -7,6 +7,7 @@ from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.loss import Loss
+from quillcast.core.trace import Dropped
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publishing.publisher import Publisher
@@ -142,6 +143,10 @@ class Village:
         """All others are told by their hosts that a peer has ended."""
         for number in self.alive():
             self.act(number, lambda peer: peer.died(self.world.machines[dead].contact))
+
+    def dropped(self, why: str) -> int:
+        """How many bundles were dropped for this reason."""
+        return sum(isinstance(each, Dropped) and each.why == why for *_, each in self.world.journal.records)
 
     @property
     def marks(self) -> dict[str, int]:

@@ -26,7 +26,7 @@ from quillcast.protocol.scopes.messages import (
     RegistrationRefused,
     Role,
 )
-from quillcast.protocol.scopes.records import decode
+from quillcast.protocol.scopes.records import Record, decode
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
 
 LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
@@ -144,16 +144,30 @@ class LocalController:
 
     # ---- bundles
 
-    def admits(self, topic: bytes, data: bytes) -> bool:
-        """Does the record say that the bundle belongs here? If not, the bundle is dropped and counted."""
+    def read(self, data: bytes) -> Record | None:
+        """The record of a bundle. None: it is malformed. Then the bundle is to be dropped, and is counted."""
         try:
-            record = decode(data)
+            return decode(data)
         except MalformedRecord:
             self.malformed += 1
-            return False
-        is_misrouted = any(channel.misroutes(topic, record) for channel in self.channels)
+            return None
+
+    def admits(self, topic: bytes, record: Record) -> bool:
+        """Is it the record of a bundle that should be here? If not, the bundle is to be dropped, and is counted."""
+        is_misrouted = self._names_another(topic, record)
         self.misrouted += is_misrouted
         return not is_misrouted
+
+    def _names_another(self, topic: bytes, record: Record) -> bool:
+        """Is the bundle elsewhere by its record: at another member of a scope of this peer, or of one above?
+
+        The peer knows its own labels, and those of the scopes around it where channels begin here.
+        """
+        places = self.membership.places(topic) if record.pairs else []
+        pairs = ((record.at(depth), label) for depth, label in places)
+        if places and all(pair is None or pair.current != label for pair, label in pairs):
+            return True
+        return any(channel.misroutes(topic, record) for channel in self.channels)
 
 
 Name = tuple[ChannelLabel, Spec, object]

@@ -23,7 +23,7 @@ def crossing(order: ChannelOrder, begun: Callable[[Envelope], bytes], customs: C
     """The bundle as it leaves over this channel; None if it does not take it.
 
     `begun` gives the record of bundles that have none, because they start here. Records of others
-    were checked when they arrived (`LocalController.admits`). Raises as `compiled`, and `Malformed` if
+    were checked when they arrived (`LocalController.read`, `admits`). Raises as `compiled`, and `Malformed` if
     the channel's multicast mechanism is not known here.
     """
     decide = on_bundles(order.filter, customs) if order.filter is not None else None

@@ -20,7 +20,7 @@ from quillcast.core.envelope import NO_TERM, REPAIR, Envelope, Term
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.core.trace import Mark
+from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.channels import Filter, nothing_enters
 from quillcast.protocol.forwarding.ordered import Decision, Ordered, Way
 from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint, Multicast, Rate
@@ -28,7 +28,6 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
 from quillcast.protocol.scopes.hierarchy import OVERLAY
-from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.scopes.rate_limits import RateLimits
 from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, originated, top
@@ -155,10 +154,8 @@ class Installing:
         if topic not in self.topics:
             return without_record(bundle)
         if (topic, record) not in self.right:
-            malformed = controller.malformed
-            if not controller.admits(topic, record):
-                if controller.malformed > malformed:
-                    self.host.trace(Mark("record_malformed"))
+            read = self._read(controller, record)
+            if read is None or not controller.admits(topic, read):
                 return None
             if len(self.right) >= RECORDS_MAX:
                 self.right = {}
@@ -172,6 +169,13 @@ class Installing:
                 self.last = {}
             self.last[stream] = record
         return bundle
+
+    def _read(self, controller: LocalController, data: bytes) -> Record | None:
+        """The record of a bundle; None, with a mark, if it is malformed."""
+        record = controller.read(data)
+        if record is None:
+            self.host.trace(Mark("record_malformed"))
+        return record
 
     def _beginning(self, order: ChannelOrder) -> Callable[[Envelope], bytes]:
         """The record of bundles that have none: a repair continues under the last one of its stream."""
@@ -192,10 +196,11 @@ class Installing:
         label = controller.membership.label(topic)
         if assignment is None or assignment.depth is None or label is None or not bundle.envelope.record:
             return None
-        try:
-            record = arrived(decode(bundle.envelope.record), assignment.depth, label)
-        except MalformedRecord:
+        came = self._read(controller, bundle.envelope.record)
+        if came is None:
+            self.host.trace(Dropped(topic, bundle.count, "misrouted"))
             return None
+        record = arrived(came, assignment.depth, label)
         if record is None:
             return None
         return bundle.under(msgspec.structs.replace(bundle.envelope, record=encode(record)))

@@ -283,6 +283,11 @@ class ScopeMembership:
         """By topic: the label that this party has in that place."""
         return {each.topic: orders.label for orders, each in self._ordered()}
 
+    def places(self, topic: bytes) -> list[tuple[int, int]]:
+        """The depths and labels that this party has in a topic, also in scopes that it does not obey in it."""
+        told = ((orders.label, each) for orders in self._obeyed() for each in orders.assignments)
+        return [(each.depth, label) for label, each in told if each.topic == topic and each.depth is not None]
+
     def ordering(self, topic: bytes) -> Party | None:
         """The owner that decides this party's place in a topic."""
         return next((orders.owner for orders, each in self._ordered() if each.topic == topic), None)
