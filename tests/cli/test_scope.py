@@ -260,6 +260,35 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
     assert "to members in the scope's file" in err
 
 
+def test_a_member_whose_manager_is_down_waits_and_every_command_says_for_what(quillcast: Commands) -> None:
+    Path("site.toml").write_text('name = "site"\n[admission]\njoin_line = true\n')
+    manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json")
+    enter = json.loads(manager.line())["enter"]
+    address = enter.partition("@")[2]
+    line = quillcast.run("scope", "invite", "site")[1].strip()
+    manager.signal(signal.SIGINT)
+    assert manager.end()[0] == 130
+    member = quillcast.start("node", "--data", "member", "--scope", line, "--json")
+    told = member.line(2).removeprefix("quillcast: ")
+    waits = f"waiting to take part in the scope: scope site: cannot reach {address}: "
+    assert told.startswith(waits)
+    assert told.endswith("; start its manager there (quillcast scope serve), or correct the address")
+    assert f"  waits to take part in scope site, manager at {address}\n" in quillcast.run("status")[1]
+    (finding,) = quillcast.json_or_alarm("check", "peer")["found"]
+    assert finding["state"] == "CRITICAL"
+    assert finding["text"].endswith(f": it has not joined the network; {told}")
+    for question in (("scope", "show", "site"), ("check", "scope", "site")):
+        code, out, err = quillcast.run(*question)
+        assert code in (2, 4)
+        assert f"scope site: cannot reach {address}: " in out + err
+    code, _, err = quillcast.run("pub", "news", "hello", "--scope", enter, "--timeout", "0.5")
+    assert code == 4
+    assert f"scope site: cannot reach {address}: " in err
+    quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--listen", address)
+    assert member.line(2) == "quillcast: takes part in the scope: site"
+    assert json.loads(member.line())["network"] == "test"
+
+
 def test_a_member_that_registers_for_topics_it_has_no_right_to_is_refused_and_others_go_on(quillcast: Commands) -> None:
     writer = "0" * 32
     rule = f'[[topics]]\npattern = "prices/#"\npublishers = {{ members = ["{writer}"] }}\n'

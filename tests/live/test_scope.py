@@ -13,7 +13,7 @@ import pytest
 
 import quillcast
 from quillcast.cli import scopeview
-from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined, Unreachable
+from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined
 from quillcast.core.ids import ring_distance
 from quillcast.core.status.scopes import ScopeSender, SenderRate
 from quillcast.live.admission.keyring import Keyring
@@ -326,8 +326,12 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
     async def main() -> None:
         with pytest.raises(LocalError, match="'site' is not the address of a scope: write NAME@HOST:PORT"):
             Node(scope="site")
-        with pytest.raises(Unreachable):
-            await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1").start()
+        why = r"scope site: cannot reach 127.0.0.1:1: .*; start its manager there .*, or correct the address"
+        with pytest.raises(NotJoined, match=why):
+            await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1", wait_for_network=0.2).start()
+        async with Node(runtime_dir=tmp_path / "run", network="other") as stranger:
+            with pytest.raises(NotJoined, match=r"scope site: cannot link with .*: it belongs to the network 'other'"):
+                await Node(runtime_dir=tmp_path / "run", scope=f"site@{stranger.address}").start()
         async with Node(runtime_dir=tmp_path / "run") as nobody:
             lines = list[str]()
             why = f"scope site: the peer at {nobody.address} does not run its manager; it runs those of: none"
@@ -336,6 +340,111 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
                     runtime_dir=tmp_path / "run", scope=f"site@{nobody.address}", on_problem=lines.append
                 ).start()
             assert lines == [f"waiting to take part in the scope: {why}"]
+
+    asyncio.run(main())
+
+
+class Waiting:
+    """A member that starts while its manager does not answer."""
+
+    def __init__(self, **options: Any) -> None:
+        self.lines: asyncio.Queue[str] = asyncio.Queue()
+        self.node = Node(on_problem=self.lines.put_nowait, **options)
+
+    async def __aenter__(self) -> "Waiting":
+        self._start = asyncio.create_task(self.node.start())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._start.cancel()
+        await asyncio.gather(self._start, return_exceptions=True)
+        await self.node.leave()
+
+    async def line(self) -> str:
+        """The next line that it prints; what ended its start, if that comes first."""
+        line = asyncio.ensure_future(self.lines.get())
+        async with asyncio.timeout(20.0):
+            await asyncio.wait([line, self._start], return_when=asyncio.FIRST_COMPLETED)
+            if not line.done():
+                await self._start
+            return await line
+
+    async def started(self) -> None:
+        async with asyncio.timeout(20.0):
+            await self._start
+
+
+def test_a_member_waits_for_its_manager_visibly_and_takes_part_when_it_is_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        identity, run = Identity.new(), tmp_path / "run"
+        file = scope_file(tmp_path, [identity])
+        async with Node(runtime_dir=run, data=tmp_path / "data") as manager:
+            await manager.manage_scope(file)
+            address = manager.address
+        async with Waiting(runtime_dir=run, identity=identity, scope=f"site@{address}") as waiting:
+            node, line = waiting.node, await waiting.line()
+            assert line.startswith(f"waiting to take part in the scope: scope site: cannot reach {address}: ")
+            status = node.status()
+            (membership,) = status.memberships
+            assert (membership.scope, membership.address, status.active) == ("site", address, False)
+            assert line == f"waiting to take part in the scope: {membership.obstacle}"
+            assert line in status.problems
+            with pytest.raises(NotJoined, match=f"scope site: cannot reach {address}"):
+                await node._scope("site")
+            async with Node(runtime_dir=run, data=tmp_path / "data", listen=address) as again:
+                await again.manage_scope(file)
+                await waiting.started()
+                assert await waiting.line() == "takes part in the scope: site"
+                subscription = node.subscribe("news/today")
+                await subscription.started()
+                await again.publish("news/today", b"a", wait="stable")
+                assert (await anext(subscription)).payload == b"a"
+                assert node.status().problems == ()
+
+    asyncio.run(main())
+
+
+def test_a_member_returns_from_its_data_folder_while_its_manager_is_down_and_events_go_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        run, file = tmp_path / "run", scope_file(tmp_path, [])
+        bounded = '[[topics]]\npattern = "prices/#"\npublishers_max = 1\n'
+        file.write_text(file.read_text().replace("members = []", "join_line = true") + bounded)
+        async with AsyncExitStack() as stack:
+            manager = Node(runtime_dir=run, data=tmp_path / "data")
+            await manager.start()
+            await manager.manage_scope(file)
+            address = manager.address
+            members = [
+                await stack.enter_async_context(
+                    Node(runtime_dir=run, data=tmp_path / f"m{number}", scope=manager.invite_to_scope("site"))
+                )
+                for number in range(4)
+            ]
+            assert [in_ring(member) for member in members] == [True, True, True, False]
+            subscription = members[0].subscribe("news/today")
+            await subscription.started()
+            await members.pop().leave()
+            await manager.leave()
+            waiting = Waiting(runtime_dir=run, data=tmp_path / "m3", scope=f"site@{address}")
+            node = (await stack.enter_async_context(waiting)).node
+            assert (await waiting.line()).startswith("waiting to take part in the scope: scope site: cannot reach ")
+            await waiting.started()
+            silent = f"the manager of scope site at {address} does not respond: channels stay as they are"
+            assert await waiting.line() == f"takes part in the scope: site, as before its restart: {silent}"
+            (membership,) = node.status().memberships
+            assert (membership.epoch, membership.unresponsive, membership.obstacle) == (1, True, "")
+            assert not in_ring(node)
+            others = node.subscribe("news/today")
+            await others.started()
+            await node.publish("news/today", b"without the manager", wait="stable")
+            assert [(await anext(each)).payload for each in (subscription, others)] == [b"without the manager"] * 2
+            why = "nothing was published within 0.3 s: scope site is silent; the registration waits for its manager"
+            with pytest.raises(NotAdmitted, match=why):
+                await node.publish("prices/gold", b"1", timeout_s=0.3)
+            again = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data", listen=address))
+            await again.manage_scope(file)
+            await node.publish("prices/gold", b"2", wait="root")
+            assert [each.epoch for each in node.status().memberships] == [2]
 
     asyncio.run(main())
 

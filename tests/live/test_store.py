@@ -47,6 +47,14 @@ def test_topics_are_kept_by_name(tmp_path: Path) -> None:
     store.close()
 
 
+def test_of_scopes_those_are_kept_that_the_peer_is_still_a_member_of(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.note([], {}, {"site": b"1", "room": b"2"})
+    store.note([], {}, {"site": b"3"})
+    assert store.memberships() == [b"3"]
+    store.close()
+
+
 def test_the_folder_of_a_running_peer_is_refused_with_its_pid(tmp_path: Path) -> None:
     holder = (
         "import pathlib, sys; from quillcast.live.storage.store import Store; "

@@ -17,7 +17,8 @@ from quillcast.files import SETTINGS_BYTES_MAX, read_text
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.node.node import Node
-from quillcast.live.node.presence import WAITS
+from quillcast.live.node.presence import TAKES_PART
+from quillcast.live.node.scopestatus import WAITS
 from quillcast.live.transport import local_ipc
 from quillcast.protocol.config import Config
 
@@ -36,9 +37,16 @@ class Peering(msgspec.Struct, frozen=True):
     wait_for_network: float | None = None
     scopes: tuple[str, ...] = ()
 
-    def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
-        """The peer that these options describe. On standard error it tells for what it waits."""
+    def node(
+        self, *, data: Path | None = None, journal: Path | None = None, within_s: float | None = None, **more: Any
+    ) -> Node:
+        """The peer that these options describe. On standard error it tells for what it waits.
+
+        A member of scopes waits for their managers, up to `within_s` unless an option says how long.
+        """
         more.setdefault("on_problem", _tell_if_waiting)
+        if self.wait_for_network is None and self.scopes:
+            more["wait_for_network"] = within_s
         return Node(
             network=self.network,
             listen=self.listen,
@@ -49,9 +57,8 @@ class Peering(msgspec.Struct, frozen=True):
             join=self.join,
             credential=self.credential,
             advertise=self.advertise,
-            wait_for_network=self.wait_for_network,
             scope=self.scopes or None,
-            **more,
+            **{"wait_for_network": self.wait_for_network, **more},
         )
 
     def beside(self, contact: str) -> list[str]:
@@ -111,7 +118,8 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=False,
         flag_value=math.inf,
         metavar="[SECONDS]",
-        help="Wait until a peer of the network can be reached, at most this long.",
+        help="Wait until a peer of the network can be reached, at most this long. With --scope: how long to wait for "
+        "its manager.",
     )
     @click.option(
         "--scope",
@@ -143,7 +151,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
         line = JoinLine.parse(join) if join is not None else None
-        if wait_for_network is not None and sys.stderr.isatty():
+        if wait_for_network is not None and not scopes and sys.stderr.isatty():
             _tell_waiting(network, contacts)
         peering = Peering(
             network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network, scopes
@@ -154,7 +162,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tell_if_waiting(line: str) -> None:
-    if line.startswith(WAITS):
+    if line.startswith((WAITS, TAKES_PART)):
         print(f"quillcast: {line}", file=sys.stderr)
 
 

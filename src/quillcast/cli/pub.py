@@ -141,7 +141,7 @@ def command(
                 source.number += 1
 
     async def publish() -> None:
-        async with peering.node(data=data, live=_within(timeout_s)) as node:
+        async with peering.node(data=data, live=_within(timeout_s), within_s=timeout_s) as node:
             waited_s = _waited(timeout_s, began) if peering.wait_for_network is None else 0.0
             tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:

@@ -22,6 +22,7 @@ from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import Topic, TopicSettings
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live.edges.choices import ownership, topic_settings
+from quillcast.live.edges.publisher import TIMEOUT_S
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.security.access import entry
@@ -126,7 +127,7 @@ def create(
         peers_here(peering.network)  # without another peer, the topic would end with this command
 
     async def create_it() -> tuple[Topic, int]:
-        async with peering.node(data=data) as node:
+        async with peering.node(data=data, within_s=TIMEOUT_S) as node:
             with nullcontext() if owner is None else owner.saved():
                 created = await node.create(
                     topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
@@ -196,7 +197,7 @@ def set_(
         click.confirm("apply it?", abort=True, err=True)
 
     async def change() -> Topic:
-        async with peering.node(data=data) as node:
+        async with peering.node(data=data, within_s=TIMEOUT_S) as node:
             return described_topic(await node.change(
                 topic, credentials=credentials, publishers=publishers or None, subscribers=subscribers or None, **wanted
             ))  # fmt: skip

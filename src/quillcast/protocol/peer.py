@@ -113,9 +113,9 @@ class Peer:
         """Is it part of the overlay, and does it know what all its scopes say of topics?"""
         return self.active and not self.scoping.obstacle()
 
-    def join(self, contacts: Sequence[Contact]) -> None:
-        """Join the network of these contacts. Without contacts, be the first peer of a new network."""
-        self.overlay.join(contacts)
+    def join(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> None:
+        """Join the network of these contacts. Without contacts, be the first peer of a new network (`Pastry.join`)."""
+        self.overlay.join(contacts, may_be_first=may_be_first)
 
     def enter(self, contacts: Sequence[Contact]) -> None:
         """Take part through these members of the ring, without a place in it (`Pastry.enter`)."""

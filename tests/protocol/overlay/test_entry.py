@@ -104,3 +104,25 @@ def test_suspected_and_silent_entry_points_are_passed_over_until_none_is_left() 
     assert entries.around(key, (b.node_id, c.node_id)) is None
     suspected.update((b.node_id, c.node_id))
     assert entries.to(key) == a, "one of them is tried in any case"
+
+
+def test_whom_a_new_peer_asks_outside_the_ring_names_its_entry_points() -> None:
+    world = ring_of(5)
+    peer = outsider(world, *world.members()[:2])
+    joiner = world.join(contacts=[peer.contact])
+    world.run(30.0)
+    assert joiner.overlay.active
+    assert joiner.overlay.leaf_set
+    assert world.wrong() == []
+
+
+@pytest.mark.parametrize("may_be_first", [True, False])
+def test_a_peer_that_knows_only_some_that_wait_outside_begins_the_network_if_it_may(may_be_first: bool) -> None:
+    world = World()
+    waiting = [world.add(), world.add()]
+    for peer in waiting:
+        peer.overlay.stay_outside()
+    joiner = world.add()
+    joiner.overlay.join([peer.contact for peer in waiting], may_be_first=may_be_first)
+    world.run(30.0)
+    assert joiner.overlay.active == may_be_first

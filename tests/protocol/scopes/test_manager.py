@@ -11,13 +11,14 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Address, Ask, Party, Rate
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.config import TopicRule
+from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Save, Send
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, LABEL_MAX
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.measuring import AGAIN_S
-from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
+from quillcast.protocol.scopes.membership import ScopeMembership, owners_of, readdressed, remembered
 from quillcast.protocol.scopes.messages import (
     OTHERS_MAX,
     Alive,
@@ -1021,6 +1022,78 @@ def test_a_member_that_asks_where_no_manager_runs_waits_and_knows_it() -> None:
     network.settle()
     network.passed(LEASE_S)
     assert late.membership.obstacle() == ""
+
+
+def restarted(network: Network, name: str, *, owner: Party) -> LocalController:
+    """A member starts again, and knows the address of its manager and what that ordered before."""
+    known = network.peers[peer(name).id].membership.owners[owner.id].orders
+    assert known is not None
+    before = {owner.id: readdressed(remembered(known), peer(name).contact)}
+    controller = network.peers[peer(name).id] = LocalController(peer(name), [owner], LEASE_S, before=before)
+    network.installed[peer(name).id] = []
+    network.carry_out(peer(name).id, controller.begin(network.now))
+    return controller
+
+
+def awaited(name: str) -> Party:
+    """A scope whose manager is not found yet."""
+    return replace(scope(name), contact=Contact(b"", scope(name).contact.address))
+
+
+def test_a_member_that_starts_again_waits_a_lease_for_its_manager_and_then_goes_by_what_it_ordered_before() -> None:
+    network = campus()
+    ring = network.peers[peer("C").id].membership.ring()
+    network.crash_manager("Q")
+    member = restarted(network, "C", owner=awaited("Q"))
+    member.membership.not_found(scope("Q").id, "nobody answers there")
+    assert (member.membership.obstacle(), member.membership.ring()) == ("scope Q: nobody answers there", ())
+    network.passed(2 * LEASE_S)
+    assert (member.membership.obstacle(), member.membership.ring()) == ("", ring)
+    assert member.membership.ordered_assignments() == {}, "topics went on without it"
+    network.role("C", T, "X", subscribes=True)
+    assert "scope Q is silent" in assignment(network, "C").why
+    network.restore_manager("Q")
+    network.passed(LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_a_member_that_starts_again_obeys_the_orders_of_a_manager_that_has_not_changed() -> None:
+    network = campus()
+    member = restarted(network, "C", owner=awaited("Q"))
+    network.role("C", T, "X", subscribes=True)
+    assert member.membership.ring() == ()
+    network.passed(2 * LEASE_S)
+    assert member.membership.silent == {}, "it asks where the manager was before"
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+
+
+def test_a_member_that_starts_again_forgets_a_manager_where_another_peer_answers() -> None:
+    member = restarted(campus(), "C", owner=awaited("Q"))
+    other = replace(scope("Q"), contact=Contact(b"another".ljust(16, b"."), "another:2"))
+    member.found(other)
+    owner = member.membership.owners[other.id]
+    assert (owner.party, owner.remembered, owner.proof) == (other, None, None)
+
+
+def test_an_owner_that_will_not_be_found_refuses_for_good() -> None:
+    member = LocalController(peer("C"), [awaited("Q")], LEASE_S)
+    member.begin(0.0)
+    member.membership.not_found(scope("Q").id, "it is of another network", for_good=True)
+    assert member.membership.is_refused
+    assert member.leave() == member.passed(LEASE_S) == [], "nobody can be told anything"
+
+
+def test_what_a_member_remembers_of_orders_has_its_own_new_address_and_nothing_of_topics() -> None:
+    root = RootScope(scope("X").id, "X", (("#", True),), (peer("A").contact, peer("C").contact))
+    known = campus().peers[peer("C").id].membership.owners[scope("Q").id].orders
+    assert known is not None
+    assert known.channels
+    moved = Contact(peer("C").id, "elsewhere:1")
+    kept = readdressed(remembered(replace(known, roots=(root,))), moved)
+    assert (kept.assignments, kept.channels, kept.number) == ((), (), 0)
+    assert kept.succession == known.succession
+    assert kept.ring == tuple(moved if each.node_id == moved.node_id else each for each in known.ring)
+    assert kept.roots[0].seats == (peer("A").contact, moved)
 
 
 def test_a_party_with_several_owners_waits_for_the_one_that_it_prefers_before_it_goes_to_the_ring_through_another() -> (

@@ -1,5 +1,6 @@
 """What the calls of a node are given, checked: each mistake is one `LocalError` that names the value."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,13 @@ def patience_s(wait_s: Any) -> float:
     if not isinstance(wait_s, int | float) or not wait_s >= 0:
         raise LocalError(f"wait_for_network is {wait_s!r}; use seconds, or math.inf")
     return float(wait_s)
+
+
+def entry_timeout_s(wait_s: float | None, scopes: Sequence[ScopeAddress], live: LiveConfig) -> float:
+    """How long a node may take to become part of its network. A member of scopes waits for their managers."""
+    if not scopes:
+        return live.join_timeout_s
+    return math.inf if wait_s is None else float(wait_s) or live.join_timeout_s
 
 
 def check_buffers(config: Config, live: LiveConfig) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 
 from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, MemoryUse, NodeStatus, Traffic
 from quillcast.core.status.scopes import Membership
@@ -157,10 +157,12 @@ class Inspector:
         self._before = (now, frontiers)
 
 
-def silences(memberships: tuple[Membership, ...]) -> Iterator[str]:
-    """A line for each scope whose manager gives no sign of life."""
+def silences(memberships: Iterable[Membership]) -> Iterator[str]:
+    """A line for each scope in which the peer waits to take part, or whose manager gives no sign of life."""
     for each in memberships:
-        if each.unresponsive:
+        if each.obstacle:
+            yield f"{scopestatus.WAITS}: {each.obstacle}"
+        elif each.unresponsive:
             yield f"the manager of scope {each.scope} at {each.address} does not respond: channels stay as they are"
 
 

@@ -122,8 +122,8 @@ class Migration:
         presence = await self._startup.present(None, membership)
         try:
             contacts = await presence.find((), may_be_first=False)
-            await presence.take_part(contacts)
-            await presence.joined(timeout_s)
+            presence.take_part(contacts)
+            await presence.entered(timeout_s)
         except BaseException:
             await presence.close()
             raise

@@ -73,7 +73,8 @@ class Node(Endpoint):
         scope: `NAME@HOST:PORT`, a scope to join, and its manager's address. With a list, the first scope carries all
             topics that are not rooted at one of the scopes.
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
-            the first of a network. By default the node does not wait.
+            the first of a network. By default the node does not wait. A member of scopes waits for their managers, for
+            ever unless this says how long.
 
     A node without a credential becomes a member of its network when the user's other peers on this machine are members:
     subscriptions and publishers continue, and `contact` changes. If it cannot, they fail with `LocalError`.
@@ -145,6 +146,7 @@ class Node(Endpoint):
             answerers=self._answerers,
         )
         self._migration = Migration(self._presences, self._setting, self._startup, self._publishing, self._run)
+        self._entry_timeout_s = choices.entry_timeout_s(wait_for_network, scopes, self.live)
         self._started = self._stopped = False
         self._leave_within_s: float | None = None
 
@@ -164,8 +166,8 @@ class Node(Endpoint):
         self._started = True
         try:
             contacts = await self._startup.arrive()
-            await self._presence.take_part(contacts)
-            await self._presence.joined(self.live.join_timeout_s)
+            self._presence.take_part(contacts, may_be_first=self._startup.may_be_first and not self._startup.given)
+            await self._presence.entered(self._entry_timeout_s)
             await self._migration.bring_others_over()
         except BaseException:
             self._stopped = True

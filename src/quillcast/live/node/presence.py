@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,11 +33,14 @@ from quillcast.live.edges import choices
 from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.edges.peer import node_ids, silent
 from quillcast.live.edges.subscription import DecodeCache
+from quillcast.live.node import scopestatus
 from quillcast.live.node.host import LiveHost, new_incarnation
-from quillcast.live.node.inspection import Inspector
+from quillcast.live.node.inspection import Inspector, silences
+from quillcast.live.node.managersearch import ManagerSearch, awaited
 from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopequestions import ScopeQuestions
+from quillcast.live.node.scopestatus import WAITS
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
@@ -54,15 +57,13 @@ from quillcast.live.transport.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.publishing.publisher import Publisher
 
-WAITS = "waiting to take part in the scope"
-"""How a line begins that tells for what a peer waits before it is part of a scope."""
+TAKES_PART = "takes part in the scope"
+"""How the line begins that tells that a peer no longer waits (`WAITS`)."""
 _NOTICE_S = 2.0  # until that is told; a guess
 _MANAGER_S = 3.0  # for a manager to start in a peer that runs already; a guess
 
@@ -144,6 +145,8 @@ class Presence:
             pump, self.peer.scoping, self._store, self.links.problems.append, setting.live.token_life_s
         )
         self.scope_questions = ScopeQuestions(pump, self.peer.scoping, self.managing)
+        self._search = ManagerSearch(self.links, pump, self.peer.scoping)
+        stack.callback(self._search.close)
         stack.callback(self.scope_questions.close)
         stack.callback(self.managing.close)
         looked_in = self.registry.looked_in
@@ -163,10 +166,34 @@ class Presence:
             self.links, self.registry, given, self.remembered(), may_be_first=may_be_first, patient=patient
         )
 
+    async def entered(self, timeout_s: float) -> None:
+        """Wait as `joined` does. If it takes long, tell for what a member of scopes waits, and when that is over."""
+        told = list[str]()
+        notice = self.pump.loop.call_later(_NOTICE_S, lambda: told.extend(self._tell_waiting()))
+        try:
+            await self.joined(timeout_s)
+        finally:
+            notice.cancel()
+        if told:
+            self.links.problems.tell_only(f"{TAKES_PART}: {self._part()}")
+
+    def _tell_waiting(self) -> Iterator[str]:
+        if why := self.peer.scoping.obstacle():
+            line = f"{WAITS}: {why}"
+            self.links.problems.tell_only(line)  # `status` shows it as long as it holds
+            yield line
+
+    def _part(self) -> str:
+        here = scopestatus.memberships(self.peer.scoping)
+        silent = [each for each in here if each.unresponsive]
+        names = ", ".join(each.scope for each in here)
+        if not silent:
+            return names
+        return f"{names}, as before its restart: {'; '.join(silences(silent))}"
+
     async def joined(self, timeout_s: float) -> None:
         """Wait until the peer is part of the network. Raises `NotJoined`."""
         peer, scoping = self.peer, self.peer.scoping
-        notice = self.pump.loop.call_later(_NOTICE_S, self._tell_waiting)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.pump.until(lambda: peer.has_entered or scoping.is_refused or scoping.is_unmanaged)
@@ -185,18 +212,12 @@ class Presence:
                 f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s: "
                 f"{silent(awaited)}; `quillcast status` at a peer of it shows what it sees", node_ids(awaited)
             ) from problem  # fmt: skip
-        finally:
-            notice.cancel()
         if not peer.has_entered:
             raise NotJoined(scoping.obstacle())
         if not self._is_shown:  # others of this machine may join through it
             self._is_shown = True
             credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""
             self.registry.enter(self.contact, credential, joined=True)
-
-    def _tell_waiting(self) -> None:
-        if obstacle := self.peer.scoping.obstacle():
-            self.links.problems.append(f"{WAITS}: {obstacle}")
 
     async def leave(self, within_s: float | None = None) -> None:
         """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
@@ -296,23 +317,26 @@ class Presence:
         members = self.membership.keyring.contacts() if self.membership is not None else []
         return [*(self.memory.contacts() if self.memory is not None else []), *members]
 
-    async def take_part(self, contacts: Sequence[Contact]) -> None:
+    def take_part(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> None:
         """Join the ring through these contacts, or take part as a member of scopes, as their managers order.
 
-        Raises `Unreachable` if nobody answers where a manager is to be.
+        Without scopes it `may_be_first` (`Pastry.join`).
         """
         scopes = self.setting.scopes
         if not scopes:
-            self.pump.call(self.peer.join, contacts)
+            self.pump.call(partial(self.peer.join, contacts, may_be_first=may_be_first))
             return
-        owners = [await self._owner(scope) for scope in scopes]
-        had_place = self.memory is not None and bool(self.memory.contacts())
+        owners = [awaited(scope) for scope in scopes]
         tokens: dict[bytes, str] = {owner.id: scope.token for owner, scope in zip(owners, scopes, strict=True)}
-        self.pump.call(lambda: self.peer.scoping.join(owners, SCOPE_LEASE_S, had_place=had_place, tokens=tokens))
-
-    async def _owner(self, scope: ScopeAddress) -> Party:
-        manager = await self.links.greet(scope.address)
-        return Party(scope_id(scope.name.encode()), manager, managed=True, name=scope.name)
+        memory = self.memory
+        before = memory.memberships() if memory is not None else {}
+        join = partial(
+            self.peer.scoping.join, owners, SCOPE_LEASE_S, tokens=tokens, contacts=contacts,
+            had_place=memory is not None and bool(memory.contacts()),
+            before={owner.id: before[owner.id] for owner in owners if owner.id in before},
+        )  # fmt: skip
+        self.pump.call(join)
+        self._search.begin(scopes)
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""

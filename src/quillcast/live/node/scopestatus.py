@@ -33,6 +33,9 @@ from quillcast.protocol.scopes.state import Member, Sender
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping.scoping import Scoping
 
+WAITS = "waiting to take part in the scope"
+"""How a line begins that tells for what a peer waits before it is part of a scope."""
+
 
 def memberships(scoping: Scoping) -> tuple[Membership, ...]:
     """The scopes that a peer is a member of."""
@@ -47,7 +50,7 @@ def memberships(scoping: Scoping) -> tuple[Membership, ...]:
             in_ring=not scoping.overlay.outside,
             epoch=owner.stamp[0],
             unresponsive=id_ in known.silent,
-            obstacle=owner.refused or owner.unmanaged,
+            obstacle=owner.refused or owner.unmanaged or ("" if owner.orders is not None else known.awaited()),
         )
         for id_, owner in known.owners.items()
     )

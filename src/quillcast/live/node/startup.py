@@ -12,18 +12,18 @@ from quillcast.live.admission.membership import Membership, MembershipResolver
 from quillcast.live.discovery.control import Answerer
 from quillcast.live.discovery.finding import OtherCredential
 from quillcast.live.discovery.registry import PeerRegistry
+from quillcast.live.node.managersearch import PAUSE_S_MAX, PAUSE_S_MIN
 from quillcast.live.node.presence import Presence, Presences, Setting, listening
 from quillcast.live.storage.store import Store
 from quillcast.live.transport import addresses
-
-_PAUSE_S_MIN, _PAUSE_S_MAX = 0.1, 2.0  # between searches for a network that is waited for; a guess
 
 
 class Startup:
     """Opens what a node needs, and closes all of it again.
 
     `listen` is where it was told to listen, `given` the addresses it was told to join through, `answerers` gives what
-    its control socket answers. It waits for a network up to `patience_s`.
+    its control socket answers. It waits for a network up to `patience_s`. A member of scopes needs no contacts:
+    it waits for their managers, once it is open (`Presence.entered`).
     """
 
     registry: PeerRegistry
@@ -45,7 +45,8 @@ class Startup:
     async def arrive(self) -> list[Contact]:
         """Open the node, and find peers to join through. It may have to wait for them. Raises as entering does."""
         loop = asyncio.get_running_loop()
-        until, pause_s, is_patient = loop.time() + self._patience_s, _PAUSE_S_MIN, self._patience_s > 0
+        is_patient = self._patience_s > 0 and not self._setting.scopes
+        until, pause_s = loop.time() + self._patience_s, PAUSE_S_MIN
         while True:
             try:
                 await self._open()
@@ -66,7 +67,7 @@ class Startup:
             await self._stack.aclose()
             self._stack = AsyncExitStack()
             await asyncio.sleep(min(pause_s, max(0.0, until - loop.time())))
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX) or _PAUSE_S_MIN
+            pause_s = min(2 * pause_s, PAUSE_S_MAX) or PAUSE_S_MIN
 
     async def present(self, listener: socket.socket | None, membership: Membership | None) -> Presence:
         """Open a peer of this node, with its sockets and files."""
@@ -83,10 +84,20 @@ class Startup:
         """Close all that was opened."""
         await self._stack.aclose()
 
+    @property
+    def may_be_first(self) -> bool:
+        """May this node begin the network if it finds nobody who did?"""
+        presence = self._presences.current
+        return presence.membership is None or presence.admits or self._listen is not None
+
     async def _find(self, *, is_patient: bool) -> list[Contact]:
         presence = self._presences.current
-        may_be_first = presence.membership is None or presence.admits or self._listen is not None
-        return await presence.find(self.given, may_be_first=may_be_first, patient=is_patient)
+        try:
+            return await presence.find(self.given, may_be_first=self.may_be_first, patient=is_patient)
+        except Unreachable:
+            if self._setting.scopes:
+                return []
+            raise
 
     async def _open(self) -> None:
         """Open everything but the network. Nothing is written anywhere before the node listens."""

@@ -29,6 +29,10 @@ class Problems(Sequence[str]):
 
     def append(self, line: str) -> None:
         self.keep(line)
+        self.tell_only(line)
+
+    def tell_only(self, line: str) -> None:
+        """Tell the listener a line that is not kept: it is no problem, or is shown elsewhere while it is one."""
         if self._listener is not None:
             self._listener(line)
 

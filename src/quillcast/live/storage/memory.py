@@ -1,4 +1,4 @@
-"""What a node remembers over restarts: neighbours to join through, and topics with chosen settings."""
+"""What a node remembers over restarts: neighbours to join through, topics with chosen settings, and its scopes."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.live.storage.store import Store
 from quillcast.live.transport.links import Links
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.messages import Orders
 from quillcast.protocol.topics.descriptor import Descriptor
 
 KEEP_EVERY_S = 30.0  # a guess: neighbours change slowly, and leaving saves them too
@@ -27,6 +28,11 @@ class Memory:
         """Addresses of earlier neighbours, the latest first."""
         return [contact.address for contact in self._store.contacts()]
 
+    def memberships(self) -> dict[bytes, Orders]:
+        """What managers of scopes ordered before the last stop, by the ids of the scopes."""
+        kept = (msgspec.msgpack.decode(each, type=Orders) for each in self._store.memberships())
+        return {orders.owner.id: orders for orders in kept}
+
     def recall(self) -> None:
         """Restore the settings of topics that were known before the last stop."""
         for kept in self._store.topics():
@@ -40,9 +46,13 @@ class Memory:
             if topic.version > 0
         }
         try:
-            await _aside(partial(self._store.note, neighbours(self._peer), topics))
+            await _aside(partial(self._store.note, neighbours(self._peer), topics, self._memberships()))
         except DiskFailed as problem:
             self._tell(problem)
+
+    def _memberships(self) -> dict[str, bytes]:
+        known = self._peer.scoping.remembered()
+        return {orders.owner.name: msgspec.msgpack.encode(orders) for orders in known}
 
     def look(self) -> None:
         """Report it if the data folder was removed."""

@@ -7,6 +7,7 @@ identity   secret                                                    being the s
 contacts   node_id, address, seen_ns                                 finding the network again
 topics     name, descriptor                                          topics known here, as they were sealed
 scopes     name, state                                               coming back as the same manager of a scope
+members    scope, orders                                             coming back to a scope while its manager is down
 tokens     hash, scope, until_ns, used_ns, used_by                   join lines of scopes, and who entered by them
 ========== ========================================================= =====================================
 """
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
@@ -35,6 +37,7 @@ create table if not exists identity (one integer primary key check (one = 1), se
 create table if not exists contacts (node_id blob primary key, address text not null, seen_ns integer not null);
 create table if not exists topics (name text primary key, descriptor blob not null);
 create table if not exists scopes (name text primary key, state blob not null);
+create table if not exists members (scope text primary key, orders blob not null);
 create table if not exists tokens (
     hash blob primary key, scope text not null, until_ns integer not null, used_ns integer not null, used_by blob
 );
@@ -85,6 +88,11 @@ class Store:
         with self._asking():
             return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
 
+    def memberships(self) -> list[bytes]:
+        """What managers of scopes ordered of this peer, their member."""
+        with self._asking():
+            return [row[0] for row in self._database.execute("select orders from members order by scope")]
+
     def scope(self, name: str) -> bytes | None:
         """What the manager of a scope saved here."""
         with self._asking():
@@ -132,8 +140,14 @@ class Store:
             rows = [(hash_, scope, *rest) for hash_, *rest in tokens]
             self._database.executemany("replace into tokens values (?, ?, ?, ?, ?)", rows)
 
-    def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
-        """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name."""
+    def note(
+        self, contacts: Iterable[Contact], topics: Mapping[str, bytes],
+        memberships: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name.
+
+        `memberships` are what managers ordered, by the names of the scopes that this peer is a member of.
+        """
         now = time.time_ns()
         with self._asking(), self._database:
             self._database.execute("begin")
@@ -147,6 +161,8 @@ class Store:
                 [CONTACTS_MAX],
             )
             self._database.executemany("replace into topics values (?, ?)", topics.items())
+            self._database.execute("delete from members")
+            self._database.executemany("insert into members values (?, ?)", memberships.items())
 
     def close(self) -> None:
         """Close the database and unlock the folder."""

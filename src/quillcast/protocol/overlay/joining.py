@@ -53,14 +53,17 @@ class OverlayJoin:
         self._met: dict[bytes, Contact] = {}  # peers that may be near: contacts and peers known to them
         self._measuring: dict[bytes, None] = {}
         self._inactive: dict[bytes, None] = {}  # contacts that are not active, in this attempt
+        self._outside: dict[bytes, None] = {}  # contacts that have no place in the ring, likewise
+        self._may_be_first = False
         self._failures: dict[bytes, int] = {}  # failed attempts by contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
         self._enters = False  # is A asked to route the join request, or for the peers it knows?
         self._asked_until = 0.0  # the request to A is repeated until then
 
-    def start(self, contacts: Sequence[Contact]) -> Effects:
-        """Join through one of these contacts. Without any, this peer is the first."""
+    def start(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> Effects:
+        """Join through one of these contacts. Without any, this peer is the first (`Pastry.join`)."""
+        self._may_be_first = may_be_first
         self._add_contacts(contacts)
         if self._contacts:
             yield from self._try()
@@ -91,6 +94,7 @@ class OverlayJoin:
         self._rounds, self._near, self.replied = 0, None, False
         self._enters, self._asked_until = False, 0.0
         self._inactive.clear()
+        self._outside.clear()
         self._met = {**self.acquaintances, **self._contacts}  # all contacts may be dead by now
         self._met.pop(self.host.me, None)
         self._set_timer()
@@ -154,11 +158,12 @@ class OverlayJoin:
             yield from self._begin_asking(best, self.config.join_timeout_s * self._attempt)
 
     def _nearest(self) -> Contact | None:
-        """The nearest peer that answered and is not inactive. Peers at which attempts failed come last."""
+        """The nearest peer that answered, and may be active in the ring. Peers at which attempts failed come last."""
         there = [
             (self._failures.get(node_id, 0), proximity, node_id)
             for node_id in self._met
-            if node_id not in self._inactive and (proximity := self.distances.to(node_id)) < UNKNOWN
+            if not (node_id in self._inactive or node_id in self._outside)
+            and (proximity := self.distances.to(node_id)) < UNKNOWN
         ]
         return self._met[min(there)[2]] if there else None
 
@@ -167,7 +172,7 @@ class OverlayJoin:
         if self.lifecycle.active or self._near is None or sender.node_id != self._near.node_id or self._enters:
             return
         if not state.active:
-            self._inactive[sender.node_id] = None
+            (self._outside if state.outside else self._inactive)[sender.node_id] = None
             self._near = None
             self._rounds -= 1
             self._add_contacts(state.leaf_set)
@@ -189,9 +194,10 @@ class OverlayJoin:
     def _be_first(self) -> Effects:
         """No contact is active. If some answered and wait too, the one with the smallest id becomes the first peer.
 
-        So a network can form when all its peers start at once.
+        So a network can form when all its peers start at once. Those outside the ring wait for another to begin it.
         """
-        if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
+        is_awaited = self._may_be_first and self._contacts.keys() <= self._outside.keys()
+        if is_awaited or (self._attempt > 1 and self._inactive and self.host.me < min(self._inactive)):
             self.host.trace(Mark("cold_start"))
             yield Activate()
 
@@ -250,7 +256,7 @@ class OverlayJoin:
             for node_id, contact in self._contacts.items()
             if node_id not in self._inactive and self.host.proximity(NodeId(node_id)) is None
         ]
-        for table in (self._met, self._measuring, self._inactive, self._failures):
+        for table in (self._met, self._measuring, self._inactive, self._outside, self._failures):
             table.clear()
         return silent
 

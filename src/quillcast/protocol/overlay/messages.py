@@ -125,6 +125,8 @@ class State(Message, frozen=True, tag=31):
     leaf_set: Contacts
     table: Contacts
     neighbourhood: Contacts
+    outside: bool = False
+    """Has the sender no place in the ring, and does not wait for one? Then its leaf set are its entry points."""
 
 
 class Announce(Message, frozen=True, tag=32):

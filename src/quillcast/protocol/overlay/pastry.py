@@ -162,15 +162,16 @@ class Pastry:
 
     # Calls of applications and of the peer
 
-    def join(self, contacts: Sequence[Contact]) -> None:
+    def join(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> None:
         """Join the ring through the nearest of these peers. Without contacts, become its first peer.
 
-        After a restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this.
+        It `may_be_first`: it becomes that also if all of them are outside the ring and know nobody in it. After a
+        restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this.
         """
         if self.outside:
             self.lifecycle.come_in()
             self.routes.go_by(self._tables)
-        self._carry_out(self.joining.start(contacts))
+        self._carry_out(self.joining.start(contacts, may_be_first=may_be_first))
 
     def stay_outside(self) -> None:
         """Have no place in the ring, wait for entry points, and correct peers that take this one for a ring member."""
@@ -316,8 +317,10 @@ class Pastry:
         self._carry_out(handle(self)(sender, message))
 
     def _decline(self, sender: Contact, message: Message) -> None:
-        """Others take this peer for a member of the ring, from before it was restarted: say that it is none."""
-        if isinstance(message, JoinReply):
+        """Others take this peer for a member of the ring, perhaps from before it was restarted: say that it is none."""
+        if isinstance(message, StateRequest):
+            self.host.send(sender, State(False, self.entries, (), (), outside=True))
+        elif isinstance(message, JoinReply):
             for contact in message.leaf_set:
                 self.host.send(contact, Leaving(()))
         elif not isinstance(message, Leaving):

@@ -37,11 +37,11 @@ class LocalController:
 
     def __init__(
         self, me: Party, owners: Iterable[Party], lease_s: float,
-        tokens: Mapping[bytes, str] = MappingProxyType({}),
+        tokens: Mapping[bytes, str] = MappingProxyType({}), before: Mapping[bytes, Orders] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """`tokens` are those of owners' join lines, by the ids of the owners."""
+        """`tokens` of owners' join lines, and what owners ordered `before` a restart, are by the ids of the owners."""
         self.me = me
-        self.membership = ScopeMembership(me, owners_of(owners, tokens), lease_s)
+        self.membership = ScopeMembership(me, owners_of(owners, tokens, before), lease_s)
         self.requests = Requests(me, {})
         self.channels: tuple[ChannelOrder, ...] = ()
         self.measuring: dict[bytes, dict[tuple[bytes, bytes], Party]] = {}
@@ -54,6 +54,11 @@ class LocalController:
     def begin(self, now: float) -> list[Effect]:
         """Register with the owners."""
         self.membership.begin(now)
+        return self._settle()
+
+    def found(self, party: Party) -> list[Effect]:
+        """The manager of an owner runs at this peer."""
+        self.membership.found(party)
         return self._settle()
 
     def take_part(self, role: Role) -> list[Effect]:

@@ -50,6 +50,34 @@ class Owner(msgspec.Struct):
     """Of a join line of the scope, to be shown."""
     proof: Succession | None = None
     """Where its manager runs."""
+    remembered: Orders | None = None
+    """What it ordered before this party was started again (`remembered`)."""
+
+    @property
+    def is_found(self) -> bool:
+        """Is it known which peer runs its manager? Otherwise its contact is an address at most."""
+        return bool(self.party.contact.node_id)
+
+    @property
+    def has_answered(self) -> bool:
+        """Did it order anything since this party was started?"""
+        return self.orders is not None and self.orders is not self.remembered
+
+    def remember(self, orders: Orders) -> None:
+        """This is what it ordered before."""
+        self.remembered, self.proof = orders, orders.succession
+
+    def find(self, party: Party) -> None:
+        """Its manager runs there, says the address that was given. What another peer ordered before counts no more."""
+        if self.remembered is not None and self.remembered.owner.contact.node_id != party.contact.node_id:
+            self.remembered = self.orders = self.proof = None
+        self.party, self.unmanaged = party, ""
+
+    def recall(self) -> None:
+        """It is silent: go by what it ordered before."""
+        if self.orders is None and self.remembered is not None:
+            self.party = self.party if self.is_found else self.remembered.owner
+            self.orders, self.unmanaged = self.remembered, ""
 
     def move(self, party: Party, token: str) -> None:
         """It is there now, and is shown this token."""
@@ -94,6 +122,20 @@ class ScopeMembership:
     def prove(self, proof: Succession | None) -> None:
         """Keep the proof that the manager of this scope runs here."""
         self.proof = proof
+
+    def found(self, party: Party) -> None:
+        """The manager of an owner runs at this peer: register there."""
+        owner = self.owners[party.id]
+        if not owner.has_answered:
+            owner.find(party)
+            self.unregistered[party.id] = None
+
+    def not_found(self, id_: bytes, why: str, *, for_good: bool = False) -> None:
+        """The manager of an owner was not found, for this reason; `for_good`: it will not be."""
+        owner = self.owners[id_]
+        if owner.orders is None:
+            why = f"scope {owner.party.name}: {why}"
+            owner.refused, owner.unmanaged = (why, "") if for_good else ("", why)
 
     def set_role(self, topic: bytes, role: Role | None) -> None:
         """Take this part in a topic from now on; None: take no part."""
@@ -401,7 +443,9 @@ class ScopeMembership:
         told, self.unregistered = self.unregistered, {}
         for id_ in told:
             owner = self.owners[id_]
-            roles, token = tuple(owner.roles.values()), owner.token if owner.orders is None else ""
+            if not owner.is_found:
+                continue  # it is told when it is
+            roles, token = tuple(owner.roles.values()), "" if owner.has_answered else owner.token
             message = Registration(id_, self.me, owner.serial, roles, token, self.proof, self.seats)
             yield Send(owner.party, message)
 
@@ -409,12 +453,16 @@ class ScopeMembership:
         """Time passed: the topics that wait for an owner that has just become silent."""
         newly = [id_ for id_, at in self.heard_at.items() if now - at > self.lease_s and id_ not in self.silent]
         self.silent |= dict.fromkeys(newly)
+        for id_ in newly:
+            self.owners[id_].recall()
+        for topic in self.roles if newly else ():
+            self._assign(topic)
         return tuple(self.roles) if newly else ()
 
     def beat(self, *, behind: bool = False) -> Iterator[Send]:
         """Send keep-alives to all owners, and repeat what was not answered. `behind`: see `Alive`."""
         for id_, owner in self.owners.items():
-            if owner.orders is None or owner.refused:
+            if not owner.has_answered or owner.refused:
                 self.unregistered[id_] = None
             else:
                 yield self._alive(owner, behind=behind)
@@ -431,7 +479,8 @@ class ScopeMembership:
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""
-        return (Send(owner.party, Deregistration(id_, self.me.id)) for id_, owner in self.owners.items())
+        found = ((id_, owner) for id_, owner in self.owners.items() if owner.is_found)
+        return (Send(owner.party, Deregistration(id_, self.me.id)) for id_, owner in found)
 
 
 def _without(roles: dict[bytes, Role], topic: bytes) -> dict[bytes, Role]:
@@ -473,6 +522,33 @@ def _by_topic(orders: Orders) -> dict[bytes, list[Assignment | ChannelOrder | tu
     return found
 
 
-def owners_of(parties: Iterable[Party], tokens: Mapping[bytes, str] = MappingProxyType({})) -> dict[bytes, Owner]:
-    """Owners of which nothing is known yet; `tokens` of their join lines by their ids."""
-    return {party.id: Owner(party, token=tokens.get(party.id, "")) for party in parties}
+def owners_of(
+    parties: Iterable[Party], tokens: Mapping[bytes, str] = MappingProxyType({}),
+    before: Mapping[bytes, Orders] = MappingProxyType({}),
+) -> dict[bytes, Owner]:  # fmt: skip
+    """Owners that have not been heard of yet: `tokens` of their join lines, and what they ordered `before`, by ids."""
+    owners = {party.id: Owner(party, token=tokens.get(party.id, "")) for party in parties}
+    for id_, orders in before.items():
+        owners[id_].remember(orders)
+    return owners
+
+
+def remembered(orders: Orders) -> Orders:
+    """What a member may go by after a restart, while its manager is silent.
+
+    It knows the way to the ring, the rules of the scope, and the manager's statement. It has no part in topics, for
+    those of others have changed without it. Any other orders of the manager are later ones.
+    """
+    return msgspec.structs.replace(
+        orders, number=0, serial=0, assignments=(), channels=(), groups=(), others=(), around=(), entrance=b""
+    )
+
+
+def readdressed(orders: Orders, me: Contact) -> Orders:
+    """Orders to a member that has another address since."""
+
+    def now(contacts: Iterable[Contact]) -> tuple[Contact, ...]:
+        return tuple(me if each.node_id == me.node_id else each for each in contacts)
+
+    roots = (msgspec.structs.replace(root, seats=now(root.seats)) for root in orders.roots)
+    return msgspec.structs.replace(orders, ring=now(orders.ring), roots=tuple(roots))

@@ -34,7 +34,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.hosting import ClientHost, Decided, WaitingUse
 from quillcast.protocol.scopes.installing import Installing, without_record
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.membership import Owner
+from quillcast.protocol.scopes.membership import Owner, readdressed, remembered
 from quillcast.protocol.scopes.messages import (
     OTHERS_MAX,
     Alive,
@@ -84,8 +84,8 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "agents", "beat_s", "beats", "bounds", "branches", "controller", "direct", "dispatch", "domains", "groups",
-        "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers", "obstructed",
+        "agents", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch", "domains",
+        "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers", "obstructed",
         "opening", "overlay", "permissions", "placement", "publishing", "questions", "refused", "subscribing",
         "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
@@ -118,6 +118,7 @@ class Scoping:
         self.beats = 0
         self.had_place = False
         self.has_own_topics = False  # those that name this peer as their creator
+        self.contacts: tuple[Contact, ...] = ()  # peers that may lead to the ring
         self.withdrawing = False  # it is about to leave, and registers for no topics any more
         self.hosting = ClientHost(lambda: host.contact, host.incarnation)  # applications whose peer this one is
         self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
@@ -136,18 +137,32 @@ class Scoping:
 
     def join(
         self, owners: Iterable[Party], lease_s: float, *, had_place: bool = False,
-        tokens: Mapping[bytes, str] = MappingProxyType({}),
+        tokens: Mapping[bytes, str] = MappingProxyType({}), before: Mapping[bytes, Orders] = MappingProxyType({}),
+        contacts: Iterable[Contact] = (),
     ) -> None:  # fmt: skip
         """Become a member of these scopes, the preferred one first, and take part in the network as they order.
 
-        `had_place`: this peer may have had a place in the ring before it was restarted. `tokens` of join lines are by
-        the ids of the scopes.
+        `had_place`: this peer may have had a place in the ring before it was restarted. By the ids of the scopes:
+        `tokens` of join lines, and what was ordered `before` (`remembered`), to go by if a manager stays silent. An
+        owner without a nodeId waits until it is `found`. `contacts` may lead to the ring.
         """
-        self.had_place = had_place
+        self.had_place, self.contacts = had_place, tuple(contacts)
         self.overlay.stay_outside()
-        self.controller = LocalController(Party(self.host.me, self.host.contact), owners, lease_s, tokens=tokens)
+        me = self.host.contact
+        known = {id_: readdressed(orders, me) for id_, orders in before.items()}
+        self.controller = LocalController(Party(me.node_id, me), owners, lease_s, tokens=tokens, before=known)
         self._carry_out(self.host.me, self.controller.begin(self.host.now()))
         self._set_beat(lease_s)
+
+    def found(self, party: Party) -> None:
+        """The manager of one of this peer's scopes runs there."""
+        if self.controller is not None:
+            self._carry_out(self.host.me, self.controller.found(party))
+
+    def not_found(self, scope: bytes, why: str, *, for_good: bool = False) -> None:
+        """It was not found yet, for this reason; `for_good`: it will not be."""
+        if self.controller is not None:
+            self.controller.membership.not_found(scope, why, for_good=for_good)
 
     def manage(self, manager: ScopeManager, save: SaveState) -> None:
         """Be the host of a scope's manager."""
@@ -182,7 +197,7 @@ class Scoping:
     @property
     def is_unmanaged(self) -> bool:
         """Does the manager of a scope of this peer not run where it was asked?"""
-        return any(each.unmanaged for each in self._owners())
+        return any(each.unmanaged and each.is_found for each in self._owners())
 
     def _owners(self) -> Iterable[Owner]:
         return self.controller.membership.owners.values() if self.controller is not None else ()
@@ -194,9 +209,14 @@ class Scoping:
         memberships = [manager.membership for manager, _ in self.managers.values()]
         memberships += [self.controller.membership] if self.controller is not None else []
         if (owner := next((each.owners[scope] for each in memberships if scope in each.owners), None)) is not None:
-            return owner.party.contact
+            return owner.party.contact if owner.is_found else None
         members = (manager.members.find(scope) for manager, _ in self.managers.values())
         return next((member.party.contact for member in members if member is not None), None)
+
+    def remembered(self) -> list[Orders]:
+        """What to go by after a restart while managers are silent, of each scope that this peer is a member of."""
+        known = ((owner.orders, owner.refused) for owner in self._owners())
+        return [remembered(orders) for orders, refused in known if orders is not None and not refused]
 
     def name(self, topic: bytes) -> str:
         """The name of the scope in which this peer takes part in a topic, else of its first; empty if it is in none."""
@@ -472,8 +492,9 @@ class Scoping:
             return  # a member that has a place keeps it
         if self.has_own_topics or len(others) < len(ring):
             self.host.trace(Mark("ring_place_taken"))
-            managers = (owner.party.contact for owner in controller.membership.owners.values())
-            self.overlay.join([*others, *managers])
+            owners = controller.membership.owners.values()
+            managers = (owner.party.contact for owner in owners if owner.is_found)
+            self.overlay.join([*others, *managers, *self.contacts])
         elif self.overlay.entries != others:
             self.overlay.enter(others, had_place=self.had_place)
 
