@@ -206,6 +206,8 @@ def test_a_file_without_credentials_is_a_clear_error(quillcast: Commands, tmp_pa
         ('[topics]\nlease_s = "long"\n', "topics.lease_s: expected float, got str"),
         ("[topics]\nlease_s = nan\n", "settings.toml: topics.lease_s is nan; use a finite number above 0"),
         ("digit_bits: 1\n", "Expected '=' after a key"),
+        ("scopes = [1]\n", "scopes[0]: expected str, got int"),
+        ("[scopes]\n", "scopes: expected array, got object"),
         ("[overlays]\n", "unknown setting overlays; there are: neighbours,"),
         ("overlay = 3\n", "overlay: expected object, got int"),
         ("title = '\udcff'\n", "settings.toml is not text in UTF-8; convert it"),

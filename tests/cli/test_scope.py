@@ -252,8 +252,13 @@ def test_a_member_enters_the_scope_that_a_command_manages_and_a_stranger_is_refu
     manager = quillcast.start("scope", "serve", "site.toml", "--data", "manager", "--json")
     told = json.loads(manager.line())
     assert told["scope"] == "site"
-    member = quillcast.start("node", "--data", "member", "--scope", told["enter"], "--json")
-    assert json.loads(member.line())["node_id"] == node_id
+    Path("peer.toml").write_text("scopes = ['site']\n[overlay]\ndigit_bits = 4\n")
+    for option in (("--scope", told["enter"]), ("--scope", "site"), ("--config", "peer.toml")):
+        member = quillcast.start("node", "--data", "member", *option, "--json")
+        assert json.loads(member.line())["node_id"] == node_id
+        assert [each["scope"] for each in quillcast.json("status", "--peer", node_id)["memberships"]] == ["site"]
+        member.signal(signal.SIGINT)
+        assert member.end()[0] == 130
     code, _, err = quillcast.run("pub", "news", "hello", "--scope", told["enter"], "--wait-for-network", "1")
     assert code == 4
     assert "scope site does not admit this peer" in err

@@ -324,8 +324,8 @@ def test_a_node_is_told_which_of_its_scopes_does_not_admit_it(tmp_path: Path) ->
 
 def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path) -> None:
     async def main() -> None:
-        with pytest.raises(LocalError, match="'site' is not the address of a scope: write NAME@HOST:PORT"):
-            Node(scope="site")
+        with pytest.raises(LocalError, match="'The Site' is not a scope: write NAME, or NAME@HOST:PORT"):
+            Node(scope="The Site")
         why = r"scope site: cannot reach 127.0.0.1:1: .*; start its manager there .*, or correct the address"
         with pytest.raises(NotJoined, match=why):
             await Node(runtime_dir=tmp_path / "run", scope="site@127.0.0.1:1", wait_for_network=0.2).start()
@@ -340,6 +340,35 @@ def test_a_scope_that_nobody_manages_there_and_bad_names_are_told(tmp_path: Path
                     runtime_dir=tmp_path / "run", scope=f"site@{nobody.address}", on_problem=lines.append
                 ).start()
             assert lines == [f"waiting to take part in the scope: {why}"]
+
+    asyncio.run(main())
+
+
+def test_a_member_finds_the_manager_of_a_scope_by_its_name_through_the_network(tmp_path: Path) -> None:
+    async def main() -> None:
+        identities, run = [Identity.new() for _ in range(2)], tmp_path / "run"
+        async with (
+            Node(runtime_dir=run) as other,
+            Node(runtime_dir=tmp_path / "there", contacts=other.address, data=tmp_path / "data") as manager,
+        ):
+            await manager.manage_scope(scope_file(tmp_path, identities))
+            by_name = Node(runtime_dir=run, identity=identities[0], scope="site", wait_for_network=20.0)
+            by_contact = Node(
+                runtime_dir=tmp_path / "elsewhere", contacts=other.address, identity=identities[1], scope="site",
+                wait_for_network=20.0,
+            )  # fmt: skip
+            async with by_name, by_contact:
+                (status,) = manager.scopes()
+                assert {each.node_id for each in status.members} == {each.node_id.hex() for each in identities}
+            unknown = Node(runtime_dir=run, scope="attic", wait_for_network=0.5)
+            with pytest.raises(
+                NotJoined, match=r"scope attic: no peer .* knows a scope 'attic'; .* write attic@HOST:PORT"
+            ):
+                await unknown.start()
+        with pytest.raises(
+            NotJoined, match=r"scope site: no peer of the network .* runs on this machine; .* write site@"
+        ):
+            await Node(runtime_dir=run, scope="site", wait_for_network=0.5).start()
 
     asyncio.run(main())
 

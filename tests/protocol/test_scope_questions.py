@@ -180,3 +180,17 @@ def test_members_know_their_manager_without_asking() -> None:
     scoping = village.village.peers[village.members[0]].scoping
     assert scoping.manager_of(SITE) == village.manager.contact
     assert village.village.peers[0].scoping.manager_of(SITE) is None
+
+
+def test_a_peer_that_is_no_part_of_the_network_yet_asks_through_others() -> None:
+    village = site()
+    world = village.village.world
+    machine = world.add()
+    world.start(machine)
+    through = [world.machines[number].contact for number in (0, village.members[0])]
+    number = village.village.act(machine.number, lambda peer: peer.scoping.questions.find(SITE, through))
+    village.village.run(2)
+    asked = at(village, machine.number).asked[number].found
+    assert asked is not None
+    assert asked.at is not None
+    assert asked.at.succession.contact == village.manager.contact

@@ -23,6 +23,13 @@ from quillcast.live.transport import local_ipc
 from quillcast.protocol.config import Config
 
 
+class PeerSettings(Config, frozen=True, kw_only=True):
+    """What a file says of a command's own peer."""
+
+    scopes: tuple[str, ...] = ()
+    """The scopes that it is a member of, as `--scope` has them."""
+
+
 class Peering(msgspec.Struct, frozen=True):
     """The options of a command's own peer."""
 
@@ -126,15 +133,15 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         "scopes",
         type=TEXT,
         multiple=True,
-        metavar="NAME@HOST:PORT",
-        help="Become a member of this scope, whose manager runs in the peer at this address. A join line works too. "
-        "Repeatable: topics that belong to none of these scopes use the first one.",
+        metavar="NAME[@HOST:PORT]",
+        help="Become a member of this scope. Its manager is found through the network, or at this address. A join line "
+        "works too. Repeatable: topics that belong to none of these scopes use the first one.",
     )
     @click.option(
         "--config",
         "config_file",
         type=Place(exists=True, dir_okay=False, path_type=Path),
-        help="Protocol settings (TOML), such as [overlay] digit_bits = 1.",
+        help="Scopes and protocol settings (TOML), such as scopes = ['site'] and [overlay] digit_bits = 1.",
     )
     @functools.wraps(command)
     def with_peering(
@@ -149,7 +156,8 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         scopes: tuple[str, ...],
         **options: Any,
     ) -> Any:
-        config = read_config(config_file) if config_file else Config()
+        config = read_config(config_file) if config_file else PeerSettings()
+        scopes = scopes or config.scopes
         line = JoinLine.parse(join) if join is not None else None
         if wait_for_network is not None and not scopes and sys.stderr.isatty():
             _tell_waiting(network, contacts)
@@ -195,11 +203,11 @@ def alone(node: Node) -> bool:
     return not node.traffic().counters.messages_in
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path) -> PeerSettings:
     """Read settings from a TOML file with a table per layer. Raises `LocalError` that names the wrong setting."""
     try:
         told = tomllib.loads(read_text(path, SETTINGS_BYTES_MAX))
-        _check_names(path, told, Config)
+        _check_names(path, told, PeerSettings)
         return _converted(path, told)
     except OSError as error:
         raise LocalError(f"cannot read the settings {path}: {error.strerror}") from error
@@ -212,10 +220,10 @@ def read_config(path: Path) -> Config:
         raise LocalError(f"{path}: {setting}: {what.replace('Expected', 'expected')}") from error
 
 
-def _converted(path: Path, told: Mapping[str, Any]) -> Config:
+def _converted(path: Path, told: Mapping[str, Any]) -> PeerSettings:
     """The settings, once their names are checked. Raises `LocalError` for one that is out of range."""
     try:
-        return msgspec.convert(told, Config)
+        return msgspec.convert(told, PeerSettings)
     except LocalError as problem:
         raise LocalError(f"{path}: {problem}") from problem
 
@@ -226,5 +234,5 @@ def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct]
     for name, value in told.items():
         if name not in fields:
             raise LocalError(f"{path}: unknown setting {table}{name}; there are: {', '.join(fields)}")
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name != "scopes":
             _check_names(path, value, fields[name], f"{name}.")

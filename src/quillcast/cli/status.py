@@ -60,7 +60,8 @@ def _clients(count: int) -> str:
 
 def _membership(member: Membership) -> str:
     if member.obstacle:
-        return f"  waits to take part in scope {member.scope}, manager at {member.address}"
+        at = f", manager at {member.address}" if member.address else ""
+        return f"  waits to take part in scope {member.scope}{at}"
     place = "in the ring" if member.in_ring else "outside the ring"
     silent = ", which does not respond" if member.unresponsive else ""
     return f"  member of scope {member.scope}, {place}; manager at {member.address}{silent}"

@@ -1,16 +1,21 @@
 """Finds the peers that run the managers of a node's scopes, and goes on looking for those that do not answer."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
-from quillcast.core.errors import QuillcastError, RemoteError, Unreachable
+import msgspec
+
+from quillcast.core.errors import LocalError, QuillcastError, RemoteError, Unreachable
+from quillcast.core.ids import short
 from quillcast.core.messages import Contact
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.links import Links
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.messages import ScopeAt
 from quillcast.protocol.scoping.scoping import Scoping
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0  # between attempts, each twice as long as the one before; a guess
@@ -24,12 +29,17 @@ def awaited(scope: ScopeAddress) -> Party:
 class ManagerSearch:
     """Tells a peer that is to be a member of scopes where their managers run, or why that is not known."""
 
-    def __init__(self, links: Links, pump: Pump, scoping: Scoping) -> None:
-        self._links, self._pump, self._scoping = links, pump, scoping
+    def __init__(
+        self, links: Links, pump: Pump, scoping: Scoping, where: Callable[[str], Awaitable[ScopeAt]]
+    ) -> None:  # fmt: skip
+        """`where` asks the network where the manager of a scope of this name runs."""
+        self._links, self._pump, self._scoping, self._where = links, pump, scoping, where
+        self._keys: Mapping[bytes, bytes] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def begin(self, scopes: Iterable[ScopeAddress]) -> None:
-        """Look for the managers of these scopes."""
+    def begin(self, scopes: Iterable[ScopeAddress], keys: Mapping[bytes, bytes] = MappingProxyType({})) -> None:
+        """Look for the managers of these scopes. By their ids: the `keys` of those of which it was a member before."""
+        self._keys = keys
         self._tasks = [self._pump.loop.create_task(self._search(scope)) for scope in scopes]
 
     def close(self) -> None:
@@ -41,10 +51,11 @@ class ManagerSearch:
         party, pause_s = awaited(scope), PAUSE_S_MIN
         while True:
             try:
-                found = Party(party.id, await self._links.greet(scope.address), managed=True, name=scope.name)
+                found = msgspec.structs.replace(party, contact=await self._locate(scope))
             except QuillcastError as problem:
                 is_final = isinstance(problem.__cause__, RemoteError)  # a peer of another network, for example
-                self._pump.call(partial(self._scoping.not_found, party.id, _why(problem), for_good=is_final))
+                why = str(problem) if is_final else f"{problem}; {_remedy(scope)}"
+                self._pump.call(partial(self._scoping.not_found, party.id, why, for_good=is_final))
                 if is_final:
                     return
             else:
@@ -53,8 +64,23 @@ class ManagerSearch:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
+    async def _locate(self, scope: ScopeAddress) -> Contact:
+        """The peer that runs a scope's manager, which answers. Raises `QuillcastError`."""
+        if scope.address:
+            return await self._links.greet(scope.address)
+        known = (await self._where(scope.name)).succession
+        contact, key = known.contact, self._keys.get(known.scope, known.key)
+        if known.key != key:
+            raise LocalError(f"the peer at {contact.address} claims the name with another key than the scope had")
+        if (await self._links.greet(contact.address)).node_id != contact.node_id:
+            raise Unreachable(f"peer {short(contact.node_id)}, which ran its manager, has left {contact.address}")
+        return contact
 
-def _why(problem: QuillcastError) -> str:
-    if not isinstance(problem, Unreachable) or isinstance(problem.__cause__, RemoteError):
-        return str(problem)
-    return f"{problem}; start its manager there (quillcast scope serve), or correct the address"
+
+def _remedy(scope: ScopeAddress) -> str:
+    if scope.address:
+        return "start its manager there (quillcast scope serve), or correct the address"
+    return (
+        f"start its manager (quillcast scope serve), correct the name, or write {scope.name}@HOST:PORT with the "
+        "address of the peer that runs it"
+    )

@@ -70,8 +70,8 @@ class Node(Endpoint):
             forwards a port, or in a container.
         runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
             or the user's own (docs/live.md).
-        scope: `NAME@HOST:PORT`, a scope to join, and its manager's address. With a list, the first scope carries all
-            topics that are not rooted at one of the scopes.
+        scope: name of a scope to join, whose manager is found through the network, or `NAME@HOST:PORT` with the
+            manager's address. With a list, the first scope carries all topics that are not rooted at one of the scopes.
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
             the first of a network. By default the node does not wait. A member of scopes waits for their managers, for
             ever unless this says how long.
@@ -140,7 +140,7 @@ class Node(Endpoint):
             self._setting,
             resolver,
             listen=place,
-            given=[*given, *(each.address for each in scopes)],
+            given=[*given, *(each.address for each in scopes if each.address)],
             runtime_dir=registry_folder,
             patience_s=patience_s,
             answerers=self._answerers,

@@ -57,6 +57,7 @@ from quillcast.live.transport.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.scopes.messages import ScopeAt
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -145,9 +146,9 @@ class Presence:
             pump, self.peer.scoping, self._store, self.links.problems.append, setting.live.token_life_s
         )
         self.scope_questions = ScopeQuestions(pump, self.peer.scoping, self.managing)
-        self._search = ManagerSearch(self.links, pump, self.peer.scoping)
-        stack.callback(self._search.close)
         stack.callback(self.scope_questions.close)
+        self._search = ManagerSearch(self.links, pump, self.peer.scoping, partial(self._where, given))
+        stack.callback(self._search.close)
         stack.callback(self.managing.close)
         looked_in = self.registry.looked_in
         self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
@@ -165,6 +166,11 @@ class Presence:
         return await find_contacts(
             self.links, self.registry, given, self.remembered(), may_be_first=may_be_first, patient=patient
         )
+
+    async def _where(self, given: Sequence[str], scope: str) -> ScopeAt:
+        """Where the manager of a scope runs, as those know through whom this peer may join. Raises `Unreachable`."""
+        through = await self.find(given, may_be_first=False, patient=True)
+        return await self.scope_questions.where(scope, through)
 
     async def entered(self, timeout_s: float) -> None:
         """Wait as `joined` does. If it takes long, tell for what a member of scopes waits, and when that is over."""
@@ -336,7 +342,7 @@ class Presence:
             before={owner.id: before[owner.id] for owner in owners if owner.id in before},
         )  # fmt: skip
         self.pump.call(join)
-        self._search.begin(scopes)
+        self._search.begin(scopes, {id_: proof.key for id_, each in before.items() if (proof := each.succession)})
 
     def keep_contacts(self) -> None:
         """Store contacts, so that the next command of this user finds a network with a credential again."""

@@ -13,20 +13,23 @@ class ScopeAddress(NamedTuple):
     """A scope, and where the peer listens that runs its manager."""
 
     name: str
-    address: str
+    address: str = ""
+    """Empty: the network knows."""
     token: str = ""
     """Makes it a join line: it admits one more member, once."""
 
     @classmethod
     def parse(cls, text: str) -> "ScopeAddress":
-        """Read `NAME@HOST:PORT`, or a join line, which ends in `?token=TOKEN`. Raises `LocalError`."""
+        """Read `NAME`, `NAME@HOST:PORT`, or a join line, which ends in `?token=TOKEN`. Raises `LocalError`."""
         name, at, rest = text.strip().partition("@")
         address, _, token = rest.partition("?token=")
-        if not at or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name):
             raise LocalError(
-                f"{quoted(text)} is not the address of a scope: write NAME@HOST:PORT with the scope's name and the "
-                "address of the peer that runs its manager (quillcast scope serve prints it)"
+                f"{quoted(text)} is not a scope: write NAME, or NAME@HOST:PORT with the address of the peer that runs "
+                "its manager (quillcast scope serve prints it)"
             )
+        if not at:
+            return cls(name)
         return cls(name, addresses.written(*addresses.parse(address)), token)
 
     def __str__(self) -> str:

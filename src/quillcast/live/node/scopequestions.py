@@ -19,7 +19,7 @@ from quillcast.live.node.managing import Managing
 from quillcast.live.node.scopestatus import memory_of
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.scopes.hierarchy import scope_id
-from quillcast.protocol.scopes.messages import ANSWER_MAX, WHY_MAX, AskedOf, AskScope
+from quillcast.protocol.scopes.messages import ANSWER_MAX, WHY_MAX, AskedOf, AskScope, ScopeAt
 from quillcast.protocol.scopes.operators import SignedChange
 from quillcast.protocol.scoping.questions import Question
 from quillcast.protocol.scoping.scoping import Scoping
@@ -92,16 +92,25 @@ class ScopeQuestions:
         changed: PolicyChange | str = _decoded(body, PolicyChange | str)
         return changed
 
-    async def _find(self, name: str, scope: bytes, ring: list[Contact]) -> Contact:
-        """The peer that runs a scope's manager; `ring` gets members that may know more if that does not answer."""
-        if (manager := self._scoping.manager_of(scope)) is not None:
-            return manager
-        asked = await self._answered(self._pump.call(self._questions.find, scope), FIND_S)
+    async def where(self, name: str, through: Sequence[Contact] = ()) -> ScopeAt:
+        """Where a scope's manager runs, as the network knows. Raises `UnknownScope` and `Unreachable`.
+
+        A peer that is no part of the network yet asks `through` others.
+        """
+        scope = scope_id(name.encode())
+        asked = await self._answered(self._pump.call(self._questions.find, scope, through), FIND_S)
         at = (asked.found.at if asked.found is not None else None) or self._questions.remembers(scope)
         if asked.found is None and at is None:
             raise Unreachable(f"no peer of the network said within {FIND_S:g} s where the manager of scope {name} runs")
         if at is None:
             raise UnknownScope(f"no peer of the network knows a scope {name!r}")
+        return at
+
+    async def _find(self, name: str, scope: bytes, ring: list[Contact]) -> Contact:
+        """The peer that runs a scope's manager; `ring` gets members that may know more if that does not answer."""
+        if (manager := self._scoping.manager_of(scope)) is not None:
+            return manager
+        at = await self.where(name)
         ring += at.ring
         return at.succession.contact
 

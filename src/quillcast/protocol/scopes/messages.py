@@ -403,7 +403,10 @@ class ScopeAt(Message, frozen=True, tag=130):
 
 
 class FindScope(Message, frozen=True, tag=131):
-    """Routed to the scope's id: where does its manager run? The closest peer answers `asker` with `ScopeFound`."""
+    """Routed to the scope's id: where does its manager run? The closest peer answers `asker` with `ScopeFound`.
+
+    If it comes directly, from a peer that is no part of the network yet, route it.
+    """
 
     scope: WireId
     asker: Contact

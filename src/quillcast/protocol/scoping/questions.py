@@ -9,7 +9,7 @@ believe the first key that they hear of until they have heard nothing for a whil
 does not ask them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -67,17 +67,25 @@ class Questions:
         dispatch.on_routed(ScopeAt, self._keep)
         dispatch.on_anonymous(ScopeAt, self._told)
         dispatch.on_routed(FindScope, self._find)
+        dispatch.on_message(FindScope, self._pass_on)
         dispatch.on_message(ScopeFound, self._found)
         dispatch.on_message(AskScope, self._came)
         dispatch.on_message(ScopeSays, self._said)
 
     # ---- asking
 
-    def find(self, scope: bytes) -> int:
-        """Ask where a scope's manager runs: the number of the question in `asked`, until `end`."""
+    def find(self, scope: bytes, through: Sequence[Contact] = ()) -> int:
+        """Ask where a scope's manager runs: the number of the question in `asked`, until `end`.
+
+        A peer that is no part of the network yet asks `through` others, which pass the question on.
+        """
         number = self._begin(Question(scope))
+        question = FindScope(scope, self.host.contact, number)
         if self.overlay.active:
-            self.overlay.route(FindScope(scope, self.host.contact, number), scope)
+            self.overlay.route(question, scope)
+        else:
+            for contact in through:
+                self.host.send(contact, question)
         return number
 
     def remembers(self, scope: bytes) -> ScopeAt | None:
@@ -188,6 +196,10 @@ class Questions:
         """Forget managers of which nothing was heard for long: they stand first."""
         while self.remembered and next(iter(self.remembered.values()))[1] <= now:
             del self.remembered[next(iter(self.remembered))]
+
+    def _pass_on(self, sender: Contact, message: FindScope) -> None:
+        if self.overlay.active:
+            self.overlay.route(FindScope(message.scope, sender, message.number), message.scope)
 
     def _find(self, message: FindScope) -> None:
         found = ScopeFound(message.number, self.remembers(message.scope))
