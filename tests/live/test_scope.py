@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from asyncio.subprocess import PIPE
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 
 import quillcast
 from quillcast.cli import scopeview
+from quillcast.cli.tree import draw
 from quillcast.core.errors import DiskFailed, LocalError, NotAdmitted, NotJoined
 from quillcast.core.ids import ring_distance
+from quillcast.core.status.base import TopicScope
 from quillcast.core.status.scopes import ScopeSender, SenderRate
+from quillcast.core.status.trees import TreeStatus
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.node import Node
@@ -640,6 +644,13 @@ def test_a_manager_that_cannot_save_ends_and_says_so(tmp_path: Path, monkeypatch
     asyncio.run(main())
 
 
+def is_ring(tree: TreeStatus) -> bool:
+    """Do the channels that carry bundles lead around, both ways, between four members?"""
+    ways = {(peer.node_id, way.node_id) for peer in tree.peers for way in peer.channels if not way.filter}
+    leaving, entering = Counter(source for source, _ in ways), Counter(target for _, target in ways)
+    return set(leaving.values()) == set(entering.values()) == {2} and len(leaving) == len(entering) == 4
+
+
 def test_a_policy_that_is_set_changes_the_channels_and_status_shows_it(tmp_path: Path) -> None:
     async def main() -> None:
         identities, run = [Identity.new() for _ in range(4)], tmp_path / "run"
@@ -692,6 +703,14 @@ def test_a_policy_that_is_set_changes_the_channels_and_status_shows_it(tmp_path:
             assert trace.publisher.node_id == members[1].status().node_id
             assert sum(hop.subscriptions for hop in trace.hops if not hop.stopped) == 4
             assert sum(bool(way.channel) for hop in trace.hops for way in hop.ways if not way.why) >= 3
+            await manager.set_policy("site", "news/#", "ring")
+            async with asyncio.timeout(20.0):
+                while not is_ring(tree := await manager.tree("news/today")):
+                    await members[1].publish("news/today", b"during the change", wait="root")
+            assert {each.scopes for each in tree.peers if each.scope} == {(TopicScope("site", "ring"),)}
+            shown = "\n".join(draw(tree))
+            assert "┌─ scope site (ring) ─" in shown
+            assert "also to " in shown
             assert manager.unset_policy("site", "news/#").topics[0].after.policy == "chain"
             with pytest.raises(LocalError, match="it runs those of: site"):
                 manager.unset_policy("other", "#")

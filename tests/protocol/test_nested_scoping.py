@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Envelope, Kind
@@ -27,6 +27,7 @@ from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim.host import SimHost
 from tests.protocol.test_scoping import LEASE_S, Network
+from tests.protocol.topics.test_inspection import survey
 from tests.protocol.topics.village import Reader
 
 TOPIC = "news/today"
@@ -134,6 +135,23 @@ def test_a_bundle_goes_through_scopes_in_scopes_as_each_of_them_wants(
     marks = nested.village.world.journal.marks
     assert "asked_for_range" not in marks
     assert nested.village.dropped("misrouted") == 0
+
+
+def test_the_tree_names_scopes_from_the_inside_out_their_policies_and_the_channels_beside_it() -> None:
+    nested = Campus(Chain(), Ring(), KAry(fan_out=2), 3)
+    nested.subscribe(nested.everybody())
+    branches = survey(nested.village, 0, TOPIC)
+    nodes = {machine.node_id: machine.number for machine in nested.village.world.machines}
+    around = {nodes[node]: [*map(astuple, branch.carriers)] for node, branch in branches.items()}
+    campus, north, south = ("campus", "chain"), ("north", "ring"), ("south", "ring")
+    assert [around[nested.members[name][0]] for name in nested.members] == [
+        [north, campus], [south, campus], [("laboratory", "k_ary"), north, campus], [campus],
+    ]  # fmt: skip
+    assert around[0] == []
+    ways = {nodes[node]: [way for way in branch.channels if not way.filter] for node, branch in branches.items()}
+    inside = {number: {nodes[way.to.node_id] for way in ways[number]} for number in nested.members["south"]}
+    assert [len(to & {*inside}) for to in inside.values()] == [2, 2, 2, 2]
+    assert {nodes[child.node_id] for branch in branches.values() for child in branch.children} == {*nested.everybody()}
 
 
 def publish_by_sources(nested: Campus, numbers: Sequence[int]) -> list[bytes]:

@@ -10,6 +10,7 @@ from quillcast.cli.asking import SILENT_S
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
 from quillcast.cli.rooted import ask_about, called, no_topic
 from quillcast.cli.tables import counted, sized
+from quillcast.cli.tree import boxes
 from quillcast.core.boxes import Drawn, drawn
 from quillcast.core.status.base import PeerContact
 from quillcast.core.status.traces import TraceHop, TraceStatus, TraceWay
@@ -91,7 +92,7 @@ def _drawn(trace: TraceStatus, hop: TraceHop, first: dict[str, TraceHop]) -> Dra
     notes = tuple(_stopped(way for way in hop.ways if way.why and way.why != "came from there"))
     if copies := [node[:8] for node in went if node not in children and node not in silent]:
         notes += (f"also to {', '.join(copies)}: had it already",)
-    return Drawn(_label(hop, first), hop.scope, (*children, *(node for node in went if node in silent)), notes)
+    return Drawn(_label(hop, first), boxes(hop), (*children, *(node for node in went if node in silent)), notes)
 
 
 def _label(hop: TraceHop, first: dict[str, TraceHop]) -> str:

@@ -1,14 +1,19 @@
 """Trees of peers as lines of text. A box encloses the members of each scope."""
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import NamedTuple
+
+Link = tuple[str, str]
+"""A parent and a child."""
 
 
 class Drawn(NamedTuple):
     """A peer in a tree."""
 
     label: str
-    scope: str
+    scopes: tuple[str, ...]
+    """What is on the boxes around it, the outermost first."""
     children: tuple[str, ...]
     """NodeIds. Those that are not in the tree did not answer."""
     notes: tuple[str, ...] = ()
@@ -17,17 +22,7 @@ class Drawn(NamedTuple):
 
 def drawn(peers: Mapping[str, Drawn], node: str) -> list[str]:
     """A peer and all below it. The part that is in a scope is in a box; what hangs below that elsewhere follows it."""
-    scope, elsewhere = _scope(peers, node), list[tuple[str, str]]()
-    lines = _inside(peers, node, scope, elsewhere)
-    if not scope:
-        return lines
-    width = max(len(f" scope {scope} ") + 1, *(len(line) + 2 for line in lines))
-    box = [f"┌─ scope {scope} ".ljust(width + 1, "─") + "┐", *(f"│ {line}".ljust(width + 1) + "│" for line in lines)]
-    box.append("└" + "─" * width + "┘")
-    for parent, child in elsewhere:
-        outside = [f"from {peers[parent].label.split()[0]}", *hung(drawn(peers, child), last=True)]
-        box += hung(outside, last=(parent, child) == elsewhere[-1])
-    return box
+    return _part(peers, node, 0, [])
 
 
 def hung(lines: list[str], *, last: bool) -> Iterator[str]:
@@ -37,19 +32,41 @@ def hung(lines: list[str], *, last: bool) -> Iterator[str]:
     yield from (("    " if last else "│   ") + line for line in others)
 
 
-def _inside(peers: Mapping[str, Drawn], node: str, scope: str, elsewhere: list[tuple[str, str]]) -> list[str]:
-    """A peer and what is below it in its scope; `elsewhere` takes other children of the scope's members."""
-    if node not in peers:
+def _part(peers: Mapping[str, Drawn], node: str, level: int, elsewhere: list[Link]) -> list[str]:
+    """A peer and what is below it in so many of its scopes; `elsewhere` takes other children of their members."""
+    scopes = peers[node].scopes if node in peers else ()
+
+    def is_here(child: str) -> bool:
+        return child not in peers or peers[child].scopes[:level] == scopes[:level]
+
+    if len(scopes) > level:
+        others = list[Link]()
+        lines = _boxed(scopes[level], _part(peers, node, level + 1, others))
+        here = groupby((each for each in others if is_here(each[1])), key=lambda each: peers[each[0]])
+        below = [
+            _above(
+                f"from {parent.label.split()[0]}",
+                below=[_part(peers, child, level, elsewhere) for _, child in links],
+            )
+            for parent, links in here
+        ]
+        elsewhere += [each for each in others if not is_here(each[1])]
+    elif node in peers:
+        peer = peers[node]
+        lines = [peer.label]
+        below = [[note] for note in peer.notes]
+        below += [_part(peers, child, level, elsewhere) for child in peer.children if is_here(child)]
+        elsewhere += [(node, child) for child in peer.children if not is_here(child)]
+    else:
         return [f"{node[:8]} did not answer"]
-    peer = peers[node]
-    here = [child for child in peer.children if not scope or child not in peers or _scope(peers, child) == scope]
-    elsewhere += [(node, child) for child in peer.children if child not in here]
-    below = [[note] for note in peer.notes]
-    for child in here:
-        same = _scope(peers, child) == scope or child not in peers
-        below.append(_inside(peers, child, scope, elsewhere) if same else drawn(peers, child))
-    return [peer.label, *(line for lines in below for line in hung(lines, last=lines is below[-1]))]
+    return _above(*lines, below=below)
 
 
-def _scope(peers: Mapping[str, Drawn], node: str) -> str:
-    return peers[node].scope if node in peers else ""
+def _above(*lines: str, below: list[list[str]]) -> list[str]:
+    return [*lines, *(line for each in below for line in hung(each, last=each is below[-1]))]
+
+
+def _boxed(scope: str, lines: list[str]) -> list[str]:
+    width = max(len(f" scope {scope} ") + 1, *(len(line) + 2 for line in lines))
+    top = f"┌─ scope {scope} ".ljust(width + 1, "─") + "┐"
+    return [top, *(f"│ {line}".ljust(width + 1) + "│" for line in lines), "└" + "─" * width + "┘"]

@@ -345,7 +345,7 @@ class Sites(Conductor):
         children = children_of(parents)
         peers = {
             node.hex(): Drawn(
-                self._label(node, parent), self._box(node), tuple(each.hex() for each in children.get(node, []))
+                self._label(node, parent), self._boxes(node), tuple(each.hex() for each in children.get(node, []))
             )
             for node, parent in parents.items()
         }
@@ -355,9 +355,9 @@ class Sites(Conductor):
                 yield from drawn(peers, node.hex())
         yield from (f"{self.state.name(node)} killed" for node in self.state.dead)
 
-    def _box(self, node: bytes) -> str:
+    def _boxes(self, node: bytes) -> tuple[str, ...]:
         site = self._site_of.get(node, "")
-        return f"{site} ({self.policies[site]})" if site else ""
+        return (f"{site} ({self.policies[site]})",) if site else ()
 
     def _label(self, node: bytes, parent: bytes | None) -> str:
         view, words = self.state.view, ["root"] if parent is None else []

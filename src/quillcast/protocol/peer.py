@@ -78,8 +78,7 @@ class Peer:
             host, self.overlay, self.topics.subscribing, self.topics.publishing, self.topics.placement, self.table,
             self.recovery.agents, customs or {}, self.dispatch,
         )  # fmt: skip
-        installing = self.scoping.installing
-        self.topics.tracing.show_scopes(self.scoping.name, installing.explain, installing.is_changing)
+        self.topics.tracing.show_scopes(self.scoping.shown())
         self.streams.report_to(self.scribe, self.neighbours.watches)
         self.overlay.serve(self.scribe)
         self.neighbours.tell(self.overlay, self.scribe)

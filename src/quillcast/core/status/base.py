@@ -14,3 +14,12 @@ class PeerContact(Status, frozen=True):
     """The peer's nodeId."""
     address: str
     """`host:port`."""
+
+
+class TopicScope(Status, frozen=True):
+    """A scope that carries a topic."""
+
+    name: str
+    """The scope's name."""
+    policy: str
+    """The policy by which it carries the topic, as its file calls it. Empty if the peer was not told."""

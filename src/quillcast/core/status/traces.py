@@ -1,6 +1,6 @@
 """The way of one bundle."""
 
-from quillcast.core.status.base import PeerContact, Status
+from quillcast.core.status.base import PeerContact, Status, TopicScope
 
 
 class TraceWay(PeerContact, frozen=True):
@@ -37,6 +37,8 @@ class TraceHop(PeerContact, frozen=True):
     """Subscriptions of the peer in which it waits for room, or behind a gap."""
     ways: tuple[TraceWay, ...]
     """The channels from here."""
+    scopes: tuple[TopicScope, ...] = ()
+    """That scope and those around it, the innermost first, with their policies."""
 
 
 class TraceStatus(Status, frozen=True):

@@ -1,7 +1,20 @@
 """A topic's live tree, from the answers of its peers."""
 
-from quillcast.core.status.base import Status
+from quillcast.core.status.base import Status, TopicScope
 from quillcast.core.status.topics import SubscriberLag, TopicSettings
+
+
+class TreeChannel(Status, frozen=True):
+    """A channel that a scope ordered of a peer, and that bundles take by their records."""
+
+    node_id: str
+    """The peer that it leads to; of a multicast group, the hash of the address."""
+    address: str
+    """Where that peer listens, or the multicast group."""
+    label: str
+    """The labels of the two members, as in `scope members`, with a hyphen between them."""
+    filter: str
+    """What its filter accepts, in words; empty if it has none."""
 
 
 class TreePeer(Status, frozen=True):
@@ -33,6 +46,10 @@ class TreePeer(Status, frozen=True):
     """The scope that it is a member of."""
     changing: bool = False
     """Whether that scope is changing the topic's policy: channels of both policies are there until it has."""
+    scopes: tuple[TopicScope, ...] = ()
+    """That scope and those around it, the innermost first, with their policies."""
+    channels: tuple[TreeChannel, ...] = ()
+    """The channels from there. None: bundles go from parent to child."""
 
 
 class UnresponsivePeer(Status, frozen=True):

@@ -6,7 +6,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.status.base import PeerContact
 from quillcast.core.status.traces import TraceHop, TraceStatus, TraceWay
 from quillcast.live.node.topicstatus import peer_contact, term_shown
-from quillcast.live.node.treestatus import Branches, is_whole, says_none, unanswered, unheard
+from quillcast.live.node.treestatus import Branches, is_whole, says_none, shown_scopes, unanswered, unheard
 from quillcast.protocol.scopes.labels import MalformedRecord
 from quillcast.protocol.scopes.records import decode
 from quillcast.protocol.topics.query_messages import Hop, WayOut
@@ -89,6 +89,7 @@ def _hop(contact: Contact, hop: Hop) -> TraceHop:
         sender=hop.sender.hex() or None,
         at_ms=round((hop.at_ns - hop.published_ns) / 1e6, 3),
         scope=hop.scope,
+        scopes=shown_scopes(hop.carriers),
         record=_record(hop.record),
         stopped=hop.stopped,
         repair=hop.repair,

@@ -1,10 +1,12 @@
 """A topic's live tree, as structs of `core.status`, from what its peers answered to a survey."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quillcast.core.envelope import NO_TERM
-from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
+from quillcast.core.status.base import TopicScope
+from quillcast.core.status.trees import TreeChannel, TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.live.node.topicstatus import subscriber_lag, term_shown, topic_settings
+from quillcast.protocol.scopes.messages import Carrier, ShownChannel
 from quillcast.protocol.topics.query_messages import Branch, Reader
 from quillcast.protocol.topics.state.lag import events_together, unacknowledged
 
@@ -71,7 +73,18 @@ def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Br
         source=branch.source,
         scope=branch.scope,
         changing=branch.changing,
+        scopes=shown_scopes(branch.carriers),
+        channels=tuple(map(_channel, branch.channels)),
     )
+
+
+def shown_scopes(carriers: Iterable[Carrier]) -> tuple[TopicScope, ...]:
+    """The scopes that carry a topic where a peer is."""
+    return tuple(TopicScope(each.scope, each.policy) for each in carriers)
+
+
+def _channel(channel: ShownChannel) -> TreeChannel:
+    return TreeChannel(channel.to.node_id.hex(), channel.to.address, channel.label, channel.filter)
 
 
 def _end_for(branch: Branch, reader: Reader, root: Branch | None) -> int:

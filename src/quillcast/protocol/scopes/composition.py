@@ -34,7 +34,8 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import OTHERS_MAX, Assignment, Circle
+from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle
+from quillcast.protocol.scopes.policies import called
 from quillcast.protocol.scopes.policies.links import Pair, build_tree
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
@@ -386,13 +387,18 @@ class Composition:
         begins = rank == 0 and self._begins_here()
         assignment = Assignment(
             self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins,
-            entry=self._entry(), forwards=forwards,
+            entry=self._entry(), forwards=forwards, carriers=self._carriers(),
         )  # fmt: skip
         if not self._is_border(label):
             return assignment
         lets_in = both(self.around.assignment.filter, self.entering.filter)
         leaving = self._leaving_upwards() if ring == 0 else ()
         return msgspec.structs.replace(assignment, filter=lets_in, rates=self._border_rates(label), leaving=leaving)
+
+    def _carriers(self) -> tuple[Carrier, ...]:
+        """This scope and those around it, with their policies."""
+        policy = called(self.policy)[:SHOWN_MAX] if self.policy is not None else ""
+        return (Carrier(self.state.scope.name, policy), *self.around.assignment.carriers)
 
     def _forwarding(self) -> frozenset[int]:
         """The members that have to receive what others send, to pass it on over channels or out of the scope."""

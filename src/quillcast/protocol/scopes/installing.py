@@ -28,7 +28,7 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
 from quillcast.protocol.scopes.filters import Customs, on_bundles, worded
 from quillcast.protocol.scopes.hierarchy import OVERLAY
-from quillcast.protocol.scopes.messages import Assignment
+from quillcast.protocol.scopes.messages import SHOWN_MAX, Assignment, ShownChannel
 from quillcast.protocol.scopes.rate_limits import RateLimits
 from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, encode, originated, top
 
@@ -82,6 +82,14 @@ class Installing:
         self.borders = dict(self._borders())
         self.changing = {each.topic: None for each in constraints if not each.begins}
         return list(former | self.topics)
+
+    def shown(self, topic: bytes) -> Iterator[ShownChannel]:
+        """The channels that lead from here in a topic of which bundles have records, for people to see."""
+        for order in self.channels if topic in self.assignments else ():
+            contact = leading_to(order)
+            if contact is not None and any(each.topic == topic for each in order.constraints):
+                filter_ = worded(order.filter) if order.filter is not None else ""
+                yield ShownChannel(contact, str(order.label)[:SHOWN_MAX], filter_[:SHOWN_MAX])
 
     def is_changing(self, topic: bytes) -> bool:
         """Is the topic's policy being changed, so that channels of two policies are here?"""

@@ -19,6 +19,7 @@ from quillcast.protocol.scopes.messages import (
     Alive,
     Assignment,
     Bounds,
+    Carrier,
     Circle,
     Deregistration,
     Heard,
@@ -333,6 +334,10 @@ class ScopeMembership:
     def ordering(self, topic: bytes) -> Party | None:
         """The owner that decides this party's place in a topic."""
         return next((orders.owner for orders, each in self._ordered() if each.topic == topic), None)
+
+    def carriers(self, topic: bytes) -> tuple[Carrier, ...]:
+        """The owner that says so, and the scopes around it, with their policies in the topic."""
+        return next((each.carriers for _, each in self._ordered() if each.topic == topic), ())
 
     def domains(self) -> dict[bytes, tuple[Circle, ...]]:
         """By topic: the recovery domains in which this party has an agent, its owner's first and then outer ones."""

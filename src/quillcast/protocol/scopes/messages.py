@@ -48,6 +48,7 @@ RecoveryName = Literal["tree", "gossip", "ring", "srm"]
 ClientRights = Literal["both", "publish", "subscribe", "none"]
 """What clients may do in a topic."""
 KEY_BYTES = 32  # of a multicast group
+SHOWN_MAX = 255  # characters of a name or filter that people are shown; a guess
 
 
 class Role(Message, frozen=True):
@@ -166,6 +167,23 @@ class Deregistration(Message, frozen=True, tag=92):
     member: WireId
 
 
+class Carrier(Message, frozen=True):
+    """A scope that carries a topic, and by which policy, for people to see."""
+
+    scope: Annotated[str, Meta(max_length=64)]
+    policy: Annotated[str, Meta(max_length=SHOWN_MAX)]
+
+
+class ShownChannel(Message, frozen=True):
+    """A channel from here, for people to see."""
+
+    to: Contact
+    """The peer that it leads to, or the multicast mechanism."""
+    label: Annotated[str, Meta(max_length=SHOWN_MAX)]
+    filter: Annotated[str, Meta(max_length=SHOWN_MAX)] = ""
+    """In words."""
+
+
 class Assignment(Message, frozen=True):
     """A member's part in a topic, as its owner assigns it."""
 
@@ -201,6 +219,8 @@ class Assignment(Message, frozen=True):
     """Who may serve a client that wants to be served directly, the preferred one first."""
     refusals: tuple[tuple[Doing, str], ...] = ()
     """What the member has no right to, of what it registered for, and why: a sentence each."""
+    carriers: tuple[Carrier, ...] = ()
+    """The owner, and the scopes around it up to the root scope."""
 
 
 class GroupKey(Message, frozen=True):

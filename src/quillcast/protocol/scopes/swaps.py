@@ -39,6 +39,9 @@ class Kept(msgspec.Struct, frozen=True):
 
     of: Basis
 
+    def __repr__(self) -> str:
+        return self.of.policy
+
     @property
     def delivery(self) -> Delivery:
         return self.of.delivery

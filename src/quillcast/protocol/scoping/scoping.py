@@ -39,6 +39,7 @@ from quillcast.protocol.scopes.messages import (
     OTHERS_MAX,
     Alive,
     Bounds,
+    Carrier,
     Control,
     EndClient,
     Heard,
@@ -67,6 +68,7 @@ from quillcast.protocol.topics.state.effects import (
     RootScopesChanged,
 )
 from quillcast.protocol.topics.state.placement import Placement, Stand, may_have_others
+from quillcast.protocol.topics.state.tracing import ScopesHere
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
@@ -224,6 +226,14 @@ class Scoping:
         if ordering is not None:
             return ordering.name
         return next((owner.party.name for owner in self._owners() if not owner.refused), "")
+
+    def shown(self) -> ScopesHere:
+        """What people are shown of this peer's scopes."""
+        installing = self.installing
+        return ScopesHere(self.name, installing.explain, installing.is_changing, self._carriers, installing.shown)
+
+    def _carriers(self, topic: bytes) -> tuple[Carrier, ...]:
+        return self.controller.membership.carriers(topic) if self.controller is not None else ()
 
     def obstacle(self) -> str:
         """Why this peer is not a member of all its scopes, in a sentence; empty if it is, or has none."""

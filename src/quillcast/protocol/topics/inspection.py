@@ -12,6 +12,7 @@ A peer that has the event is not named, even if it was asked because its parent 
 """
 
 from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 
@@ -31,7 +32,7 @@ from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, Orphane
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.tracing import Tracing
+from quillcast.protocol.topics.state.tracing import WAYS_MAX, Tracing
 from quillcast.protocol.topics.state.tree import Tree
 
 WARRANTS_MAX = 16  # shown with a question; a guess: one peer serves few principals in a topic
@@ -231,7 +232,7 @@ class Inspection:
 
     def _branch(self, tree: Tree, number: int) -> Branch:
         """This peer's place in a tree."""
-        is_root = tree.root is not None
+        is_root, scopes = tree.root is not None, self.tracing.scopes
         return Branch(
             tree.topic,
             number,
@@ -247,9 +248,11 @@ class Inspection:
             descriptor=tree.descriptor if is_root else None,
             streams=len(tree.flow.others),
             source=tree.sources.own is not None,
-            scope=self.tracing.scope_name(tree.topic),
-            changing=self.tracing.is_changing(tree.topic),
+            scope=scopes.name(tree.topic),
+            changing=scopes.is_changing(tree.topic),
             readmitted=readmitted(tree.flow),
+            carriers=scopes.carriers(tree.topic),
+            channels=tuple(islice(scopes.channels(tree.topic), WAYS_MAX)),
         )
 
     def _name_laggards(self, message: Laggards) -> None:

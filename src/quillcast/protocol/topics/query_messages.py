@@ -6,6 +6,7 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM, AnyTerm, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.protocol.scopes.messages import Carrier, ShownChannel
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import (
@@ -137,6 +138,10 @@ class Branch(Message, frozen=True, tag=60):
     """Events that a later term admitted again, as far as the sender knows."""
     changing: bool = False
     """Is the topic's policy being changed in its scope, so that channels of two policies are here?"""
+    carriers: tuple[Carrier, ...] = ()
+    """The scopes that carry the topic where the sender is, the innermost first."""
+    channels: tuple[ShownChannel, ...] = ()
+    """The channels from here that bundles take by their records; of many only some."""
 
 
 class WayOut(msgspec.Struct, frozen=True, array_like=True):
@@ -184,6 +189,8 @@ class Hop(Message, frozen=True, tag=110):
     scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The name of the scope that the sender is a member of."""
     serial: Number = 0
+    carriers: tuple[Carrier, ...] = ()
+    """The scopes that carry the topic there, the innermost first."""
 
 
 class PlaceQuery(Message, frozen=True, tag=111):

@@ -48,6 +48,12 @@ def made(name: str, factory: Callable[..., Any], parameters: Mapping[str, Any]) 
         raise LocalError(f"policy {name}: {reworded(error)}") from None
 
 
+def called(policy: ScopePolicy) -> str:
+    """What files call a policy. The text of one that others made begins with that."""
+    name = repr(policy).partition("(")[0].partition(" ")[0]
+    return next((known for known, kind in BUILT_IN.items() if kind.__name__ == name), name)
+
+
 def first_line(policy: ScopePolicy) -> str:
     """The first line of what the class of a policy says of itself."""
     return (type(policy).__doc__ or "").strip().partition("\n")[0][:200].replace("`", "")

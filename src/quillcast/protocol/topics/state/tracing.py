@@ -8,7 +8,7 @@ take, and nobody publishes anything for it. A bundle that nobody follows costs o
 A tag of a trace has a character that tags of filters may not have.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ordered import Decision
 from quillcast.protocol.forwarding.table import ForwardingTable
+from quillcast.protocol.scopes.messages import Carrier, ShownChannel
 from quillcast.protocol.topics.query_messages import Hop, Survey, WayOut
 from quillcast.protocol.topics.state.sources import came_from
 from quillcast.protocol.topics.state.tree import Tree
@@ -67,16 +68,26 @@ Explain = Callable[[bytes, Bundle], Decision]
 """What a bundle that arrived here meets on its way to a peer."""
 
 
+class ScopesHere(NamedTuple):
+    """What the layer above knows of this peer's scopes, for people to see."""
+
+    name: Callable[[bytes], str] = lambda topic: ""
+    """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
+    explain: Explain = lambda node, bundle: Decision()
+    is_changing: Callable[[bytes], bool] = lambda topic: False
+    """Is the topic's policy being changed, so that channels of two policies are here?"""
+    carriers: Callable[[bytes], tuple[Carrier, ...]] = lambda topic: ()
+    """The scopes that carry a topic here, the innermost first."""
+    channels: Callable[[bytes], Iterable[ShownChannel]] = lambda topic: ()
+    """The channels that lead from here."""
+
+
 class Tracing:
     """Marks bundles that somebody asked to follow, and tells what became of them here."""
 
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees = host, table, trees
-        self._explain: Explain = lambda node, bundle: Decision()  # the layer above knows of scopes
-        self.scope_name: Callable[[bytes], str] = lambda topic: ""
-        """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
-        self.is_changing: Callable[[bytes], bool] = lambda topic: False
-        """Is the topic's policy being changed, so that channels of two policies are here?"""
+        self.scopes = ScopesHere()
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
@@ -84,9 +95,9 @@ class Tracing:
         dispatch.on_alarm(MarksDue, self._expire)
         dispatch.on_timer(Again, self._tell_again)
 
-    def show_scopes(self, name: Callable[[bytes], str], explain: Explain, is_changing: Callable[[bytes], bool]) -> None:
-        """Say of each topic in which scope it is here, what its channels make of bundles, and whether they change."""
-        self.scope_name, self._explain, self.is_changing = name, explain, is_changing
+    def show_scopes(self, scopes: ScopesHere) -> None:
+        """Tell people this of the scopes of this peer."""
+        self.scopes = scopes
 
     # ---- marks
 
@@ -161,7 +172,8 @@ class Tracing:
                 self.host.wall_ns(), min(block.time_ns for block in bundle.blocks), ways,
                 sender=sender.node_id if sender is not None else b"", publisher=publisher, stopped=stopped,
                 record=envelope.record, taken=taken, waiting=waiting, repair=envelope.kind is REPAIR,
-                scope=self.scope_name(bundle.topic), serial=envelope.serial,
+                scope=self.scopes.name(bundle.topic), serial=envelope.serial,
+                carriers=self.scopes.carriers(bundle.topic),
             )  # fmt: skip
             self._send(follower.asker, hop, AGAIN_MAX)
 
@@ -190,7 +202,7 @@ class Tracing:
         if came_from(to.node_id, flow, bundle):
             return WayOut(to, "came from there")
         entering = bundle if channel.filter is None else channel.filter(bundle)
-        decision = self._explain(to.node_id, bundle)
+        decision = self.scopes.explain(to.node_id, bundle)
         if entering is not None:
             return WayOut(to, "", decision.channel, decision.filter, entering.envelope.record)
         return WayOut(to, decision.why or "filter", decision.channel, decision.filter)
