@@ -90,6 +90,22 @@ def test_a_forwarder_between_two_levels_of_scopes_is_measured_beside_one_in_a_tr
 
 @pytest.mark.live
 @pytest.mark.long
+def test_a_policy_is_swapped_under_load_and_no_event_is_lost_or_repeated() -> None:
+    ran = subprocess.run(
+        [sys.executable, BENCHMARKS / "policy_swap.py", "--json", "--quick"], capture_output=True, text=True, check=True
+    )
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["benchmark"] == "policy_swap"
+    swaps = [(row["policy_from"], row["policy_to"]) for row in told["results"]]
+    assert swaps == [("k_ary", "ring"), ("ring", "stripes"), ("stripes", "mesh")]
+    for row in told["results"]:
+        assert row["lost"] + row["told"] == row["repeated"] == 0
+        assert row["events_per_s"] > 0
+        assert {"pause_ms", "still_ms"} < row.keys()
+
+
+@pytest.mark.live
+@pytest.mark.long
 def test_rows_tell_what_a_faulty_subscriber_does_to_the_others() -> None:
     ran = subprocess.run(
         [sys.executable, BENCHMARKS / "stalls.py", "--json", "--quick", "--systems", "quillcast"],

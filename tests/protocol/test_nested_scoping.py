@@ -17,6 +17,7 @@ from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import Alive, Control, Registration, TopicBounds
 from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
@@ -26,6 +27,7 @@ from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim.host import SimHost
+from quillcast.sim.topology import Topology
 from tests.protocol.test_scoping import LEASE_S, Network
 from tests.protocol.topics.test_inspection import survey
 from tests.protocol.topics.village import Reader
@@ -38,10 +40,10 @@ class Campus:
 
     def __init__(
         self, top: ScopePolicy, sites: ScopePolicy, laboratory: ScopePolicy | None = None, peers: int = 0,
-        **config: Any,
+        topology: Topology | None = None, **config: Any,
     ) -> None:  # fmt: skip
         """`config` is that of all scopes; `north`, `south` and `campus` are those of one more."""
-        self.village, self.saved = Network(1, None), dict[str, bytes]()
+        self.village, self.saved = Network(1, None, topology), dict[str, bytes]()
         self.manager = self.village.world.machines[1]
         policies = {"campus": top, "north": sites, "south": sites, "laboratory": laboratory}
         apart = {name: config.pop(name, {}) for name in ("north", "south", "campus")}
@@ -152,6 +154,30 @@ def test_the_tree_names_scopes_from_the_inside_out_their_policies_and_the_channe
     inside = {number: {nodes[way.to.node_id] for way in ways[number]} for number in nested.members["south"]}
     assert [len(to & {*inside}) for to in inside.values()] == [2, 2, 2, 2]
     assert {nodes[child.node_id] for branch in branches.values() for child in branch.children} == {*nested.everybody()}
+
+
+class Far:
+    """A site is far from the campus, and near to another site."""
+
+    def __init__(self, *far: int) -> None:
+        self.far = far
+
+    def delay_s(self, a: int, b: int) -> float:
+        return 0.08 if {min(a, b), max(a, b)} & {*self.far} and max(a, b) == 10 else 0.005
+
+
+@pytest.mark.parametrize("far", ["north", "south"])
+def test_a_campus_goes_by_the_round_trips_between_its_sites(far: str) -> None:
+    sites = {"north": range(2, 6), "south": range(6, 10)}
+    nested = Campus(DelayOptimised(), Star(), peers=1, topology=Far(*sites[far]))
+    readers = nested.subscribe(nested.everybody())
+    (near,) = [name for name in sites if name != far]
+    (manager, _) = nested.village.peers[1].scoping.managers[nested.party("campus").id]
+    called = {label: each.party.name for label, each in manager.state.members.items()}
+    channels = manager.state.topics[described(TOPIC).topic].channels
+    assert {(called[each.source], called[each.target]) for each in channels} == {("", near), (near, far)}
+    sent = nested.publish(30)
+    assert all(reader.payloads == sent for reader in readers.values())
 
 
 def publish_by_sources(nested: Campus, numbers: Sequence[int]) -> list[bytes]:

@@ -139,7 +139,7 @@ class Network:
                 case Superseded():
                     self.superseded.append(me)
                 case Measure(to):
-                    self.measured.append((self.peers[me].me.name, to.name))
+                    self.measured.append((self.peers[me].me.name, to.name or to.contact.address[:1]))
                     if (me, to.id) in self.round_trips:
                         seconds = self.round_trips[me, to.id]
                         self.carry_out(me, self.peers[me].measured(to.contact.node_id, seconds))

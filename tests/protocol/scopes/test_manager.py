@@ -501,7 +501,7 @@ def test_in_the_overlay_the_nearest_of_three_to_the_parent_outside_is_the_entry_
     for name in "DA":  # of a member that is not the entry point, its parent is nobody's business
         network.carry_out(peer(name).id, network.peers[peer(name).id].outer_parent(T, root.contact))
         network.settle()
-    assert sorted(network.measured) == [(name, "") for name in "ABC"]
+    assert sorted(network.measured) == [(name, "Z") for name in "ABC"]
     assert [assignment(network, name).ring for name in "ABCD"] == [2, 0, 1, None]
     assert all(assignment(network, name).entry == peer("B").contact for name in "ABCD")
     assert network.publish("A", T) == dict.fromkeys("BCD", 1)
@@ -728,6 +728,48 @@ def test_members_measure_each_other_once_where_the_policy_goes_by_round_trips() 
     links = {names[each.source] + names[each.target] for each in state.topics[T].channels}
     assert links == {"AB", "AC", "BD"}, "D is reached soonest through B"
     assert sorted("".join(sorted(pair)) for pair in network.measured) == sorted(trips), "each pair is measured once"
+
+
+def far(network: Network, trips: dict[str, float]) -> None:
+    """The round trips between some peers, both ways."""
+    for (one, other), trip in trips.items():
+        network.round_trips |= {(peer(a).id, peer(b).id): trip for a, b in ((one, other), (other, one))}
+
+
+def test_the_heads_of_scopes_measure_each_other_for_the_scope_around_and_again_when_one_changes() -> None:
+    network = Network()
+    far(network, {"AC": 0.1, "AE": 0.4, "CE": 0.02, "AD": 0.4, "DE": 0.4, "AB": 0.01, "CD": 0.01, "BC": 0.1})
+    network.add_scope("X", policy=lambda topic: DelayOptimised())
+    for name, members in (("P", "AB"), ("Q", "CD"), ("R", "E")):
+        network.add_scope(name, ["X"])
+        for member in members:
+            network.add_peer(member, [name])
+            network.role(member, T, "X", subscribes=True, publishes=member == "A")
+            network.settle()
+    network.passed(2 * LEASE_S)
+
+    def pairs() -> set[str]:
+        return {"".join(sorted(pair)) for pair in network.measured}
+
+    def links() -> set[str]:
+        state = manager(network, "X").state
+        names = {label: member.party.name for label, member in state.members.items()}
+        return {names[each.source] + names[each.target] for each in state.topics[T].channels}
+
+    assert links() == {"PQ", "QR"}, "R is reached soonest through Q"
+    assert pairs() >= {"AC", "AE", "CE"}
+    assert network.publish("A", T) == dict.fromkeys("BCDE", 1)
+    network.measured.clear()
+    network.leave("C")
+    network.passed(2 * LEASE_S)
+    assert links() == {"PQ", "PR"}, "from D it is further than from C"
+    assert pairs() >= {"AD", "DE"}
+    assert network.publish("A", T) == dict.fromkeys("BDE", 1)
+    network.measured.clear()
+    far(network, {"DE": 0.01, "AD": 0.1})
+    network.passed(AGAIN_S + 6 * LEASE_S)
+    assert links() == {"PQ", "QR"}, "they measure again from time to time"
+    assert "C" not in {name for pair in network.measured for name in pair}
 
 
 def test_members_measure_nobody_where_the_policy_asks_for_no_round_trips() -> None:

@@ -31,7 +31,7 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
             return party.contact.node_id == sender.node_id and not party.managed
         case Registration(member=party) | Alive(member=party) | ChannelRequest(sender=party):
             return party.contact.node_id == sender.node_id and (party.managed or party.id == sender.node_id)
-        case Measured(member=id_) | OuterParent(member=id_):
+        case OuterParent(member=id_):
             return id_ == sender.node_id
         case _:
             return True
@@ -40,8 +40,10 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 def manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Must a manager obey this? The party that it names is proven already; owners and receivers are not."""
     match message:
-        case Registration() | ChannelRequest() | Measured() | OuterParent() | Succession():
+        case Registration() | ChannelRequest() | OuterParent() | Succession():
             return True
+        case Measured(member=id_):
+            return manager.members.runs_at(id_, sender)
         case Alive(member=member):
             return manager.members.find(member.id) is None or manager.members.runs_at(member.id, sender)
         case Deregistration(member=id_):

@@ -70,8 +70,8 @@ class ScopeContext(NamedTuple):
     outgoing: tuple[ChannelOrder, ...]
     """The channels that its superscope ordered of it."""
     answers: Answers
-    round_trip: Callable[[int, bytes], float | None]
-    """From a member to a party, in seconds."""
+    round_trip: Callable[[bytes, bytes], float | None]
+    """From a peer that speaks for a member to a party, in seconds."""
     seats: tuple[int, ...] | None = None
     """Of a topic with a rendezvous point in a managed scope: the members that have it and are next, if they have it."""
     why_not: Callable[[Doing], str] = lambda doing: ""
@@ -233,7 +233,7 @@ class Composition:
         """
 
         def key(label: int) -> tuple[float, bool]:
-            trips = [trip for id_ in to if (trip := self.around.round_trip(label, id_)) is not None]
+            trips = [trip for id_ in to if (trip := self._way(self.state.members[label], id_)) is not None]
             if label in chosen:
                 return min(trips, default=0.0) * BETTER, False
             return min(trips, default=inf), True
@@ -246,7 +246,12 @@ class Composition:
 
     def _round_trip(self, source: int, target: int) -> float | None:
         self.asks_round_trips = True
-        return self.around.round_trip(source, self.state.members[target].party.id)
+        head = self.state.members[target].head(self.topic)
+        return self._way(self.state.members[source], head.node_id) if head is not None else None
+
+    def _way(self, member: Member, to: bytes) -> float | None:
+        head = member.head(self.topic)
+        return self.around.round_trip(head.node_id, to) if head is not None else None
 
     def _group(self) -> Group:
         """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""

@@ -35,6 +35,7 @@ from quillcast.protocol.scopes.messages import (
     Deregistration,
     Heard,
     Measured,
+    MeasureRoundTrips,
     Orders,
     OuterParent,
     Registration,
@@ -228,10 +229,8 @@ class ScopeManager:
                 self._remove(member, "")
             case ChannelRequest():
                 return self._asked(message, now)
-            case Measured():
-                self._mark(self.measuring.heard(message))
-            case OuterParent():
-                self._mark(self.measuring.outer_parent(message, now))
+            case MeasureRoundTrips() | Measured() | OuterParent():
+                return self._measure(message, now)
             case ChannelAnswer():
                 self._mark(dict(message.specs) if self.requests.answered(message) else ())
             case Orders() | RegistrationRefused():
@@ -240,7 +239,18 @@ class ScopeManager:
                 self.membership.heard(message, now)
             case Succession():
                 return self._succeeded(message)
-        return ()  # nor does a scope measure round trips (`MeasureRoundTrips`)
+        return ()
+
+    def _measure(self, message: MeasureRoundTrips | Measured | HangsBelow, now: float) -> Iterable[Effect]:
+        match message:
+            case MeasureRoundTrips():
+                return self.measuring.ordered(message)
+            case Measured():
+                self._mark(self.measuring.heard(message))
+                return self.measuring.pass_on(message, self.membership.owners)
+            case HangsBelow():
+                self._mark(self.measuring.hangs_below(message, now))
+                return ()
 
     def _mark(self, topics: Iterable[bytes]) -> None:
         """Something changed in these topics: compose them again."""
@@ -346,7 +356,7 @@ class ScopeManager:
         member = self.members.remove(id_)
         if member is not None:
             self._mark(self.swaps.gone(member.label, why and f"{_called(member)} {why}"))
-            self.measuring.forget_member(member.label, id_)
+            self.measuring.forget_member(id_)
             self._mark(self.orders.parts.get(member.label, ()))  # also where it only forwarded bundles in transit
             self.orders.remove(member.label)
             self.state.change_keys()

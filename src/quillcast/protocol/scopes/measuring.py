@@ -3,6 +3,10 @@
 Entry points are chosen by their round trips to senders, and to the scope's parent in the overlay's tree. Some policies
 use round trips between members.
 
+A member that is a scope has no place of its own. The peer that is its entry point for the topic, its head, measures and
+is measured for it: the scope's manager passes on to the head what to measure, and upwards what it found. A scope that
+gets another head is measured again.
+
 The entry point decides which peer is the scope's parent, and the parent decides which member is the entry point. So two
 members could take turns for ever, each nearer to the other's parent than the other is. A new parent therefore counts at
 once only if the last change was long ago. Otherwise there is a pause, which doubles each time, and then the parent of
@@ -12,14 +16,19 @@ that moment counts.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from quillcast.core.ids import ID_BYTES
+from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.effects import Effect, Send
 from quillcast.protocol.scopes.members import Members
+from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import Measured, MeasureRoundTrips, OuterParent
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.roundtrips import RoundTripTable
-from quillcast.protocol.scopes.state import ScopeState
+from quillcast.protocol.scopes.state import Member, ScopeState
 
+ASKED_MAX = 1024  # round trips that superscopes wait for; a guess that limits what a faulty one costs
+NO_TOPIC = bytes(ID_BYTES)  # of a peer it does not matter in which topic it measures
 AGAIN_S = 300.0  # at least, until a member measures round trips again; a guess: paths seldom change
 
 
@@ -78,8 +87,10 @@ class Measuring:
         self.parents = Parents(lease_s)
         self.asking: dict[bytes, None] = {}  # topics whose policies use round trips between members
         self.measured: dict[bytes, None] = {}  # topics for which more is known than when they were composed
-        self.again: list[int] = []  # members that are to measure again
+        self.again: list[bytes] = []  # peers that are to measure again
         self.again_at = 0.0
+        self.asked: dict[tuple[bytes, bytes], dict[bytes, None]] = {}
+        """By member and party: the superscopes that want to know the way between them."""
 
     def begin(self, now: float) -> None:
         """Measurements from before this manager began are lost."""
@@ -90,10 +101,14 @@ class Measuring:
     def heard(self, message: Measured) -> Iterable[bytes]:
         """Senders' round trips count at once. Those between members count later, because many arrive together."""
         member = self.members.find(message.member)
-        if member is None or not self.round_trips.note(member.label, message.to, message.seconds):
+        if member is None:
             return ()
-        if (other := self.members.find(message.to)) is not None:
-            self.measured |= {topic: None for topic in (*member.roles, *other.roles) if topic in self.asking}
+        by = message.by if member.party.managed else message.member
+        if not self.round_trips.note(by, message.to, message.seconds):
+            return ()
+        other = self.members.find(message.to)
+        topics = (*member.roles, *(other.roles if other is not None else ()))
+        self.measured |= {topic: None for topic in topics if topic in self.asking}
         of_parent = [topic for topic, parent in self.parents.heeded.items() if parent.id == message.to]
         return (*member.roles, *of_parent) if message.to in self.state.senders else of_parent
 
@@ -129,10 +144,11 @@ class Measuring:
         self.asking.pop(topic, None)
         self._forget_parents(former)
 
-    def forget_member(self, label: int, id_: bytes) -> None:
+    def forget_member(self, id_: bytes) -> None:
         """A member is gone."""
-        self.round_trips.forget_member(label)
+        self.round_trips.forget_peer(id_)
         self.round_trips.forget_party(id_)
+        self.asked = {pair: owners for pair, owners in self.asked.items() if pair[0] != id_}
 
     # ---- what goes out
 
@@ -162,28 +178,68 @@ class Measuring:
             senders[parent.id] = parent
         entries = self.state.topics[topic].entries
         for label in entries if senders else ():
-            yield from self._have_measured(label, self.round_trips.unmeasured(label, senders), senders)
+            member = self.state.members[label]
+            if (head := member.head(topic)) is not None:
+                unmeasured = self.round_trips.unmeasured(head.node_id, senders)
+                yield from self._have_measured(member, topic, unmeasured, senders)
         if topic in self.asking:
             using = [each.label for each in self.members.using(topic) if topic in each.roles]
             taking = [self.state.members[label] for label in sorted({*using, *entries})]
-            peers = {each.label: each.party.id for each in taking if not each.party.managed}
-            parties = {each.party.id: each.party for each in taking}
+            heads = {each.label: head for each in taking if (head := each.head(topic)) is not None}
+            peers = {label: head.node_id for label, head in heads.items()}
+            parties = {head.node_id: _party(self.state.members[label], head) for label, head in heads.items()}
             for label in peers:
                 unmeasured = self.round_trips.unmeasured_among(label, peers, entries)
-                yield from self._have_measured(label, unmeasured, parties)
+                yield from self._have_measured(self.state.members[label], topic, unmeasured, parties)
 
     def measure_again(self, now: float) -> Iterator[Effect]:
         """Paths change: from time to time, one member after another repeats its measurements."""
         if not self.again and now >= self.again_at:
             self.again, self.again_at = [*self.round_trips.seconds], now + AGAIN_S
-        if self.again and (label := self.again.pop()) in self.state.members:
-            parties = self.parents.ids()
+        if self.again:
+            peer, speaking = self.again.pop(), dict(self._speaking())
+            parties = {id_: _party(member, head) for id_, (member, _, head) in speaking.items()} | self.parents.ids()
             parties |= {each.party.id: each.party for each in self.state.senders.values()}
-            parties |= {each.party.id: each.party for each in self.state.members.values()}
-            known = self.round_trips.seconds.get(label, {})
-            yield from self._have_measured(label, [id_ for id_ in known if id_ in parties], parties)
+            known = self.round_trips.keep(peer, parties if peer in speaking else ())
+            if known:
+                member, topic, _ = speaking[peer]
+                yield from self._have_measured(member, topic, known, parties)
 
-    def _have_measured(self, label: int, to: Iterable[bytes], parties: Mapping[bytes, Party]) -> Iterator[Effect]:
-        member, told = self.state.members[label].party, tuple(parties[id_] for id_ in to)
-        if told and not member.managed:
-            yield Send(member, MeasureRoundTrips(self.state.scope.id, told))
+    def _speaking(self) -> Iterator[tuple[bytes, tuple[Member, bytes, Contact]]]:
+        """The peers that are members or heads of members, each for whom and in which topic."""
+        for member in self.state.members.values():
+            for topic in member.roles if member.party.managed else (NO_TOPIC,):
+                if (head := member.head(topic)) is not None:
+                    yield head.node_id, (member, topic, head)
+
+    def _have_measured(
+        self, member: Member, topic: bytes, to: Iterable[bytes], parties: Mapping[bytes, Party]
+    ) -> Iterator[Effect]:
+        if told := tuple(parties[id_] for id_ in to):
+            yield Send(member.party, MeasureRoundTrips(self.state.scope.id, told, topic))
+
+    # ---- for the scopes above
+
+    def ordered(self, message: MeasureRoundTrips) -> Iterator[Effect]:
+        """A superscope wants to know the round trips from this scope: its entry point measures them."""
+        kept = self.state.topics.get(message.topic)
+        for label in kept.entries[:1] if kept is not None else ():
+            member = self.state.members[label].party
+            for party in message.to[: ASKED_MAX - len(self.asked)]:
+                self.asked.setdefault((member.id, party.id), {})[message.owner] = None
+            yield Send(member, MeasureRoundTrips(self.state.scope.id, message.to, message.topic))
+
+    def pass_on(self, message: Measured, owners: Mapping[bytes, Owner]) -> Iterator[Effect]:
+        """A member measured something: tell the superscopes that wanted to know."""
+        member = self.members.find(message.member)
+        if member is not None:
+            by = message.by if member.party.managed else message.member
+            for id_ in self.asked.pop((message.member, message.to), ()):
+                if id_ in owners:
+                    told = Measured(id_, self.state.scope.id, message.to, message.seconds, by)
+                    yield Send(owners[id_].party, told)
+
+
+def _party(member: Member, head: Contact) -> Party:
+    """Whom others measure for a member."""
+    return Party(head.node_id, head) if member.party.managed else member.party

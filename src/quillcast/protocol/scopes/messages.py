@@ -34,6 +34,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.channels import INVITATION_BYTES, ChannelOrder, Party, Rate, Spec
@@ -329,19 +330,24 @@ class ChannelAnswer(Message, frozen=True, tag=97):
 
 
 class MeasureRoundTrips(Message, frozen=True, tag=98):
-    """Measure the round trips to these parties, and answer with `Measured` for each."""
+    """Measure the round trips to these parties, and answer with `Measured` for each.
+
+    For a scope, its entry point for the topic measures them.
+    """
 
     owner: WireId
     to: tuple[Party, ...]
+    topic: WireId = bytes(ID_BYTES)
 
 
 class Measured(Message, frozen=True, tag=99):
-    """The round trip from a member to a party."""
+    """The round trip from a member to a party. For a scope, its entry point `by` measured it."""
 
     owner: WireId
     member: WireId
     to: WireId
     seconds: Annotated[float, Meta(ge=0)]
+    by: WireId = bytes(ID_BYTES)
 
 
 class OuterParent(Message, frozen=True, tag=105):

@@ -96,9 +96,7 @@ class OrderBook:
         """Record which peer has a member's agent for a topic: itself, or a scope's head. True if that changed."""
         member, who = self.state.members.get(label), None
         if member is not None and _has_agent(self.parts[label].get(topic)):
-            role = member.roles.get(topic)
-            head = role.head if role is not None else None
-            who = head if member.party.managed else member.party.contact
+            who = member.head(topic)
         return self.agents.setdefault(label, Heads()).set(topic, who)
 
     def numbers_in(self, topic: bytes) -> dict[int, int]:

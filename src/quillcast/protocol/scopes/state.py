@@ -123,6 +123,13 @@ class Member(msgspec.Struct):
         """It registered with this."""
         self.party, self.serial, self.attributes = party, serial, dict(attributes)
 
+    def head(self, topic: bytes) -> Contact | None:
+        """The peer that speaks for it in a topic: itself, or the entry point of a scope, if that is known."""
+        if not self.party.managed:
+            return self.party.contact
+        role = self.roles.get(topic)
+        return role.head if role is not None else None
+
     def set_seats(self, seats: tuple[Contact, ...]) -> None:
         """These peers of it may be rendezvous points."""
         self.seats = seats
@@ -321,10 +328,7 @@ class ScopeState(msgspec.Struct):
         """The peer that is the scope's entry point for a topic, in whatever scope below."""
         kept = self.topics.get(topic)
         member = self.members.get(kept.entries[0]) if kept is not None and kept.entries else None
-        if member is None or not member.party.managed:
-            return member.party.contact if member is not None else None
-        role = member.roles.get(topic)
-        return role.head if role is not None else None
+        return member.head(topic) if member is not None else None
 
     def exits(self) -> dict[int, None]:
         """The members that send out of the scope, in any topic."""
