@@ -73,9 +73,9 @@ class Quillcast(Client):
 
 def _youngest(network: str) -> str:
     """The socket of the peer that was started last."""
-    from quillcast.live.discovery.registry import Rendezvous
+    from quillcast.live.discovery.registry import PeerRegistry
 
-    place = Rendezvous(network)
+    place = PeerRegistry(network)
     return str(place.control_path(place.running()[-1].contact))
 
 

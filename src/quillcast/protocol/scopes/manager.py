@@ -241,15 +241,15 @@ class ScopeManager:
                 return self._succeeded(message)
         return ()
 
-    def _measure(self, message: MeasureRoundTrips | Measured | HangsBelow, now: float) -> Iterable[Effect]:
+    def _measure(self, message: MeasureRoundTrips | Measured | OuterParent, now: float) -> Iterable[Effect]:
         match message:
             case MeasureRoundTrips():
                 return self.measuring.ordered(message)
             case Measured():
                 self._mark(self.measuring.heard(message))
                 return self.measuring.pass_on(message, self.membership.owners)
-            case HangsBelow():
-                self._mark(self.measuring.hangs_below(message, now))
+            case OuterParent():
+                self._mark(self.measuring.outer_parent(message, now))
                 return ()
 
     def _mark(self, topics: Iterable[bytes]) -> None:

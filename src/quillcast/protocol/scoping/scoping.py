@@ -87,9 +87,9 @@ class Scoping:
 
     __slots__ = (
         "agents", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch", "domains",
-        "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers", "obstructed",
-        "opening", "overlay", "permissions", "placement", "publishing", "questions", "refused", "subscribing",
-        "superseded", "table", "trees", "withdrawing",
+        "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
+        "obstructed", "opening", "overlay", "permissions", "placement", "publishing", "questions", "refused",
+        "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
 
     def __init__(
