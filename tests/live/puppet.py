@@ -7,6 +7,7 @@ import asyncio
 import json
 import resource
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,21 @@ class Deliveries:
         self.first: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
+        self.last_at, self.longest_gap_s = 0.0, 0.0
+
+    def take_gap(self) -> float:
+        """The longest time without an event since this was asked last, or since the first event."""
+        self._note_gap()
+        longest_s, self.longest_gap_s = self.longest_gap_s, 0.0
+        return longest_s
+
+    def _note_gap(self) -> None:
+        now = time.monotonic()
+        self.longest_gap_s = max(self.longest_gap_s, now - (self.last_at or now))
+        self.last_at = now
 
     def take(self, event: quillcast.Event) -> None:
+        self._note_gap()
         tag, number = event.payload.split(b":")[:2]
         name, value = tag.decode(), int(number)
         expected = self.next.get(name)
@@ -114,6 +128,9 @@ class Puppet:
             "lost": subscription.lost_count,
             "losses": [loss.why for loss in subscription.lost],
         }
+
+    async def gap(self, topic: str) -> float:
+        return self.deliveries[topic].take_gap()
 
     async def status(self) -> dict[str, Any]:
         return {

@@ -29,6 +29,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
+from quillcast.protocol.scoping.scoping import BEATS
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Invite
@@ -368,6 +369,71 @@ def test_a_stand_by_takes_over_from_an_entry_point_without_the_manager(
     site.village.run(30)
     assert site.entered() == [site.members[1]], "the first stand-by"
     assert all(reader.payloads == [b"%d" % each for each in range(step + 1)] for reader in readers.values())
+
+
+class Ticker:
+    """Publishes ten times a second."""
+
+    def __init__(self, site: Site) -> None:
+        self.village, self.sent = site.village, list[bytes]()
+        self.publisher = site.village.publisher(0, site.name)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.1)):
+            self.sent.append(b"%d" % len(self.sent))
+            self.village.publish(0, self.publisher, self.sent[-1])
+            self.village.run(0.1)
+
+
+NOTICED_S = 2 * LEASE_S / BEATS
+"""In its second sign of life after a pause an entry point knows whether a manager has answered."""
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("policy", [Star(), KAry(), Chain(), Mesh()], ids=lambda policy: type(policy).__name__)
+def test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_stand_by(
+    policy: ScopePolicy, *, removed: bool
+) -> None:
+    """`removed`: the manager has given its place to the stand-by before it dies, and the returned one does not know."""
+    site = Site(9, policy)
+    readers, ticker = site.subscribe(site.members), Ticker(site)
+    (entry,) = site.entered()
+    paused = site.village.world.machines[entry].host
+    assert paused is not None
+    paused.pause()
+    if not removed:
+        site.village.kill(1)
+    ticker.run(3 * LEASE_S)
+    if removed:
+        site.village.kill(1)
+    paused.resume()
+    ticker.run(NOTICED_S + 0.1)
+    stand_by, parents = site.members[1], site.parents()
+    for _ in range(200):
+        ticker.run(0.1)
+        assert site.entered() == [stand_by], "one edge crosses the border"
+        assert site.parents() == parents, "nobody moves any more"
+    site.village.world.start(site.manager)
+    site.manage(ScopeManager.restored(site.saved, site.config))
+    ticker.run(20)
+    assert len(site.entered()) == 1
+    assert all(reader.payloads == ticker.sent for reader in readers.values())
+
+
+def test_an_entry_point_keeps_its_place_if_all_members_were_silent_together() -> None:
+    site = Site(9, KAry())
+    readers, parents, ticker = site.subscribe(site.members), site.parents(), Ticker(site)
+    site.village.kill(1)
+    hosts = [site.village.world.machines[number].host for number in site.members]
+    for host in hosts:
+        host.pause()
+    ticker.run(2 * LEASE_S)
+    for host in hosts:
+        host.resume()
+    ticker.run(60)
+    site.village.run(5)
+    assert site.parents() == parents
+    assert all(reader.payloads == ticker.sent for reader in readers.values())
 
 
 def test_an_orphan_above_the_stand_by_finds_another_parent() -> None:

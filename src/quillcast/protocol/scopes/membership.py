@@ -113,12 +113,25 @@ class ScopeMembership:
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
         self.unregistered: dict[bytes, None] = {}  # owners that must be told of the roles
+        self.doubted: dict[bytes, None] = {}  # owners whose orders may be old, for this party was silent for a lease
         self.seats: tuple[Contact, ...] = ()  # of this party, as a scope
 
     def begin(self, now: float) -> None:
         """Register with all owners."""
         self.heard_at = dict.fromkeys(self.owners, now)
         self.unregistered = dict.fromkeys(self.owners)
+
+    def returned(self) -> None:
+        """This party was silent for a lease: owners may have given its place to others. Ask them with a new number."""
+        for id_, owner in self.owners.items():
+            owner.serial += 1
+            self.unregistered[id_] = None
+        self.doubted = dict.fromkeys(self.owners)
+
+    def doubtful(self) -> dict[bytes, None]:
+        """The topics in which orders may be old."""
+        doubted = (self.owners[id_].orders for id_ in self.doubted)
+        return {each.topic: None for orders in doubted if orders is not None for each in orders.assignments}
 
     def prove(self, proof: Succession | None) -> None:
         """Keep the proof that the manager of this scope runs here."""
@@ -402,7 +415,7 @@ class ScopeMembership:
         owner = self.owners.get(orders.owner.id)
         if owner is None or (orders.epoch, orders.number) <= owner.stamp:
             return ()
-        self._hear(owner, now)
+        self._hear(owner, now, orders.serial)
         old, owner.orders, owner.circles = owner.orders, orders, dict(_domains(orders))
         owner.party, owner.refused, owner.unmanaged = orders.owner, "", ""
         owner.proof = succession.kept(orders.succession, owner.proof)
@@ -418,7 +431,7 @@ class ScopeMembership:
         """An owner lives."""
         owner = self.owners.get(message.owner)
         if owner is not None and message.epoch >= owner.stamp[0]:
-            self._hear(owner, now)
+            self._hear(owner, now, message.serial)
             if message.serial != owner.serial:
                 self.unregistered[message.owner] = None
 
@@ -437,9 +450,11 @@ class ScopeMembership:
         self.unregistered.pop(message.owner, None)
         return tuple(self.roles)
 
-    def _hear(self, owner: Owner, now: float) -> None:
+    def _hear(self, owner: Owner, now: float, serial: int = 0) -> None:
         self.heard_at[owner.party.id] = now
         self.silent.pop(owner.party.id, None)
+        if serial == owner.serial:
+            self.doubted.pop(owner.party.id, None)
 
     # ---- what it says
 

@@ -11,7 +11,7 @@ from quillcast.protocol.scopes.channels import Address
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.topics.messages import Invite
-from quillcast.protocol.topics.state.effects import SeekNearerParent
+from quillcast.protocol.topics.state.effects import Invited, SeekNearerParent
 from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -48,9 +48,10 @@ class Branches:
         self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
         self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet, or not for long
         self.parents: dict[bytes, Contact] = {}  # by topic in which this peer is the entry point: the peer outside
+        self.gave_way = Tried(0, 0)  # since this peer's orders may be old
 
     def invite(self, controller: LocalController, beats: int) -> None:
-        """Invite the peers that are to be children here and are not yet.
+        """Invite the peers that are to be children here and are not yet, unless the orders may be old.
 
         A peer that does not become one is invited again after ever more beats: there may be no room for this peer in
         the tree but below the other. So is one that does not stay, for another peer may invite it as well.
@@ -72,11 +73,32 @@ class Branches:
             self.host.send(way.peer, Invite(of_it, way.invitation))
 
     def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Address]]:
+        doubtful = controller.membership.doubtful()
         for channel in controller.channels:
             match channel.spec:
                 case Address(contact) as way if contact.node_id != self.host.me:
                     links = (each.topic for each in channel.constraints if not each.beside)
-                    yield from ((topic, way) for topic in links if not self._is_child(topic, contact))
+                    wanted = (topic for topic in links if topic not in doubtful)
+                    yield from ((topic, way) for topic in wanted if not self._is_child(topic, contact))
+
+    def give_way(self, controller: LocalController, beats: int) -> None:
+        """As long as this peer's orders may be old, another may be the entry point: hang below the next of the three.
+
+        Managers have a beat to answer. That next one may be below this peer as before, if all were silent: so this is
+        tried after ever more beats.
+        """
+        doubtful = controller.membership.doubtful()
+        if not doubtful:
+            self.gave_way = Tried(0, beats + 2)
+            return
+        heir, inside = self.overlay.heir(self.host.me), {each.node_id for each in controller.membership.ring()}
+        assignments = controller.membership.ordered_assignments().items()
+        entered = (topic for topic, each in assignments if each.ring == 0 and topic in doubtful)
+        trees = [self.trees[topic] for topic in entered if topic in self.trees]
+        outside = tuple(tree.topic for tree in trees if tree.parent is not None and inside.isdisjoint(tree.path))
+        if heir is not None and outside and beats >= self.gave_way.again_at:
+            self.gave_way = self.gave_way.again(beats, INVITED_EVERY_MAX)
+            self.dispatch.order(Invited(outside, heir))
 
     def climb(self, controller: LocalController, beats: int) -> None:
         """Look for a better parent outside, if the scope hangs below one: the way from the root may be shorter.
@@ -85,11 +107,14 @@ class Branches:
         """
         trees = {} if self.overlay.outside else self.trees
         inside = {contact.node_id for contact in controller.membership.ring()}
-        assignments = controller.membership.ordered_assignments()
+        assignments, doubtful = controller.membership.ordered_assignments(), controller.membership.doubtful()
         hanging = {
             topic: tree.path
             for topic, tree in trees.items()
-            if topic in assignments and _hangs_below_overlay(assignments[topic]) and len(tree.path) > 1
+            if topic in assignments
+            and topic not in doubtful
+            and _hangs_below_overlay(assignments[topic])
+            and len(tree.path) > 1
             if assignments[topic].ring == 0 or inside.isdisjoint(tree.path)
         }
         climbed, self.climbed = self.climbed, {}

@@ -86,8 +86,8 @@ class Scoping:
     """The scopes of one peer."""
 
     __slots__ = (
-        "agents", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch", "domains",
-        "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
+        "agents", "beat_at", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch",
+        "domains", "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
         "obstructed", "opening", "overlay", "permissions", "placement", "publishing", "questions", "refused",
         "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
@@ -117,7 +117,7 @@ class Scoping:
         self.domains: dict[bytes, tuple[Domain, ...]] = {}
         self.branches = Branches(host, overlay, self.trees, placement, dispatch)
         self.beat_s = 0.0
-        self.beats = 0
+        self.beats, self.beat_at = 0, 0.0
         self.had_place = False
         self.has_own_topics = False  # those that name this peer as their creator
         self.contacts: tuple[Contact, ...] = ()  # peers that may lead to the ring
@@ -379,16 +379,20 @@ class Scoping:
     def _beat(self, timer: Beat) -> None:
         now = self.host.now()
         self.beats += 1
+        former, self.beat_at = self.beat_at, now
         for scope, (manager, _) in list(self.managers.items()):
             self._carry_out(scope, manager.passed(now))
             self.questions.tell(scope, manager, self.beats)
         if self.controller is not None:
+            if now - former > self.controller.membership.lease_s:
+                self.controller.membership.returned()
             self._tell_roles(self.controller)
             self._carry_out(self.host.me, self.controller.passed(now, behind=self._is_behind()))
             self._follow(self.controller)
             for client, effects in self.hosting.beat(now):
                 self._carry_out(client, effects)
             self.branches.climb(self.controller, self.beats)
+            self.branches.give_way(self.controller, self.beats)
             for topic, parent in self.branches.new_parents(self.controller, self.beats):
                 self._carry_out(self.host.me, self.controller.outer_parent(topic, parent))
             if self.beats % SEATS_EVERY == 0:
@@ -404,6 +408,7 @@ class Scoping:
         beat_s = lease_s / BEATS
         if not self.beat_s:
             self.host.set_timer(Beat(), beat_s)
+            self.beat_at = self.host.now()
         self.beat_s = min(beat_s, self.beat_s or beat_s)
 
     def _tell_roles(self, controller: LocalController) -> None:
