@@ -5,7 +5,7 @@ the scope's border, between the same peers.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -14,15 +14,25 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.manager import ScopeManager
+from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName
 from quillcast.protocol.scopes.policies.chain import Chain
+from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
+from quillcast.protocol.scopes.policies.gossip import Gossip
+from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
+from quillcast.protocol.scopes.policies.ring import Ring
+from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
+from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.sim.host import SimHost
 from tests.params import rest_long
-from tests.protocol.test_scoping import Corners, Site
+from tests.protocol.test_scoping import LEASE_S, Corners, Site
 from tests.protocol.topics.village import Reader
 
 OUTSIDE = 2  # machines; the next one runs the manager, inside
@@ -32,6 +42,18 @@ SETTLED_S = 3.0  # until what came last is reported
 Crossing = tuple[int, int, str]
 """Sender, receiver and kind."""
 Happening = Callable[[Site], None]
+
+
+class WithinCampus(Site):
+    """A site in a campus with three peers of its own. The first machine runs the manager of the campus."""
+
+    def owners(self) -> Sequence[Party]:
+        campus = Party(scope_id(b"campus"), self.village.world.machines[0].contact, managed=True, name="campus")
+        manager = ScopeManager.new(campus, (), ScopeConfig(lambda topic: Chain(), LEASE_S))
+        manager.state.secret = bytes(KEY_BYTES)
+        self.village.act(0, lambda peer: peer.scoping.manage(manager, lambda state: True))
+        self.around = [self.add_to(campus) for _ in range(3)]
+        return (campus,)
 
 
 class Crossings:
@@ -48,11 +70,17 @@ class Crossings:
         self.counts[host.machine.number, to.node_id, type(what).__name__] += 1
         go_on(host, to, what)
 
-    def of_border(self) -> Counter[Crossing]:
+    def elsewhere(self, happen: Happening) -> frozenset[int]:
+        """The machines outside. Newcomers look for a place by those with one in the ring, who may be in the campus."""
+        return frozenset((*range(OUTSIDE), *(self.site.around if happen not in JOINS else ())))
+
+    def of_border(self, happen: Happening) -> Counter[Crossing]:
         """How much crossed the border, but for heartbeats: one more or less may be just before the end."""
         numbers = {machine.node_id: machine.number for machine in self.site.village.world.machines}
-        ends = {(sender, numbers[to], kind): count for (sender, to, kind), count in self.counts.items()}
-        crossings = {each: count for each, count in ends.items() if (each[0] < OUTSIDE) != (each[1] < OUTSIDE)}
+        sent = {each: count for each, count in self.counts.items() if each[1] in numbers}  # not what goes to a group
+        ends = {(sender, numbers[to], kind): count for (sender, to, kind), count in sent.items()}
+        there = self.elsewhere(happen)
+        crossings = {each: count for each, count in ends.items() if (each[0] in there) != (each[1] in there)}
         return Counter({each: count for each, count in crossings.items() if not each[2].startswith("Heartbeat")})
 
 
@@ -100,20 +128,23 @@ class Way(NamedTuple):
     """Whether events flow."""
     lossy: bool = False
     """Whether its source numbers the events, and every fourth bundle to a member is lost on its way from another."""
+    nested: bool = False
+    """Whether the scope is in another one."""
 
     def __str__(self) -> str:
-        return f"{type(self.policy).__name__}-{self.recovery}"
+        return f"{type(self.policy).__name__}-{self.recovery}" + ("-nested" if self.nested else "")
 
 
 @cache
-def crossed_without(way: Way) -> Counter[Crossing]:
+def crossed_without(way: Way) -> Crossings:
     """What crosses the border while nothing happens inside."""
     with pytest.MonkeyPatch.context() as patch:
-        return crossed(way, nothing, patch).of_border()
+        return crossed(way, nothing, patch)
 
 
 def crossed(way: Way, happen: Happening, patch: pytest.MonkeyPatch) -> Crossings:
-    site = Site(READERS + 1, way.policy, outside=OUTSIDE, recovery=way.recovery)
+    kind = WithinCampus if way.nested else Site
+    site = kind(READERS + 1, way.policy, outside=OUTSIDE, recovery=way.recovery)
     if way.lossy:
         site.village.act(0, lambda peer: peer.create(site.name, Settings(admission="source"), lambda answer: None))
         site.village.run(5)
@@ -149,9 +180,16 @@ def lose(site: Site, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimHost, "carry", carry_some)
 
 
-ANYTHING = [join, join_from_elsewhere, leave, unsubscribe, crash, fall_silent]
-WAYS = [Way(KAry(fan_out=2)), Way(Chain()), Way(Mesh())]
-BUSY = [Way(KAry(fan_out=2), "ring", True), Way(Chain(), "tree", True), Way(Mesh(), "srm", True)]
+JOINS = [join, join_from_elsewhere]
+ANYTHING = [*JOINS, leave, unsubscribe, crash, fall_silent]
+WAYS = [Way(KAry(fan_out=2)), Way(Chain()), Way(Mesh()), Way(KAry(fan_out=2), nested=True)]
+OTHERS = [Star(), Ring(), Gossip(), Stripes(), DelayOptimised(), IpMulticast()]
+MORE = [*map(Way, OTHERS), *(Way(policy, nested=True) for policy in (Chain(), Mesh(), *OTHERS))]
+ALL_WAYS = [*WAYS, *(pytest.param(way, marks=pytest.mark.long) for way in MORE)]
+BUSY = [
+    Way(KAry(fan_out=2), "ring", True), Way(Chain(), "tree", True), Way(Mesh(), "srm", True),
+    Way(Chain(), "tree", True, nested=True),
+]  # fmt: skip
 LOSSY = [
     Way(KAry(fan_out=2), "ring", True, True), Way(KAry(fan_out=2), "srm", True, True), Way(Mesh(), "tree", True, True),
     Way(KAry(fan_out=2), "gossip", True, True),
@@ -159,25 +197,25 @@ LOSSY = [
 
 
 @pytest.mark.parametrize("happen", ANYTHING)
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", ALL_WAYS, ids=str)
 def test_what_one_member_does_sends_no_message_outside(
     way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert crossed(way, happen, monkeypatch).of_border() == crossed_without(way)
+    assert crossed(way, happen, monkeypatch).of_border(happen) == crossed_without(way).of_border(happen)
 
 
-def sent_out(crossings: Counter[Crossing]) -> Counter[Crossing]:
+def sent_out(crossings: Counter[Crossing], elsewhere: Container[int]) -> Counter[Crossing]:
     """What members sent outside."""
-    return Counter({each: count for each, count in crossings.items() if each[0] >= OUTSIDE})
+    return Counter({each: count for each, count in crossings.items() if each[0] not in elsewhere})
 
 
 @pytest.mark.parametrize("happen", rest_long([join, leave, unsubscribe], 1))
 @pytest.mark.parametrize("way", BUSY + LOSSY, ids=str)
 def test_nor_does_it_while_events_flow(way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, crossings = crossed_without(way), crossed(way, happen, monkeypatch)
-    now = crossings.of_border()
+    before, crossings = crossed_without(way).of_border(happen), crossed(way, happen, monkeypatch)
+    now, elsewhere = crossings.of_border(happen), crossings.elsewhere(happen)
     assert sum(before.values()) > 100
-    assert sent_out(now) == sent_out(before)
+    assert sent_out(now, elsewhere) == sent_out(before, elsewhere)
     assert now - before == Counter()
     if way.lossy:
         words = {"ring": {"RingToken"}, "srm": {"Sought"}}.get(way.recovery, set())
@@ -190,7 +228,7 @@ def test_a_member_that_dies_while_events_flow_is_no_matter_outside_either(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is less to say: while its lease goes on, nothing becomes stable."""
-    assert crossed(way, crash, monkeypatch).of_border() - crossed_without(way) == Counter()
+    assert crossed(way, crash, monkeypatch).of_border(crash) - crossed_without(way).of_border(crash) == Counter()
 
 
 @pytest.mark.parametrize("happens", [False, True])
@@ -206,7 +244,7 @@ def test_an_entry_point_does_not_tell_whether_there_are_other_members(
         site.village.run(10)
         site.village.kill(site.members[4])
     site.village.run(40)
-    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave"}
+    assert not {kind for _, _, kind in crossings.of_border(join)} & {"Changes", "Join", "Rejoin", "Leave"}
 
 
 @pytest.mark.parametrize("happen", [join, join_from_elsewhere])
@@ -220,4 +258,4 @@ def test_a_member_joins_inside_where_the_topics_entry_point_is_not_the_first_of_
     happen(site)
     site.village.run(10)
     assert [number for number, parent in site.parents().items() if parent in range(OUTSIDE)] == [site.members[1]]
-    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}
+    assert not {kind for _, _, kind in crossings.of_border(join)} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}

@@ -1,7 +1,7 @@
 """Scopes on whole peers: a site whose manager decides who is in the ring and who forwards to whom."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -66,12 +66,17 @@ class Site:
         self.policy, self.saved, self.outside, self.recovery = policy, b"", outside, recovery
         self.manager = self.village.world.machines[outside]
         self.party = Party(scope_id(b"site"), self.manager.contact, managed=True, name="site")
-        self.manage(ScopeManager.new(self.party, (), self.config))
+        self.around: list[int] = []  # peers of scopes around the site
+        self.manage(ScopeManager.new(self.party, self.owners(), self.config))
         self.members = [self.add() for _ in range(peers)]
         self.village.run(10)
-        ring = [self.village.world.machines[number].node_id for number in (*range(outside + 1), *self.members[:3])]
-        self.ring = ring
+        ring = (*range(outside + 1), *[*self.around, *self.members][:3])
+        self.ring = [self.village.world.machines[number].node_id for number in ring]
         self.name = self.rooted_at(0)
+
+    def owners(self) -> Sequence[Party]:
+        """The scopes that the site is a member of."""
+        return ()
 
     def rooted_at(self, number: int) -> str:
         """A topic whose rendezvous point is this machine."""
@@ -92,9 +97,13 @@ class Site:
 
     def add(self) -> int:
         """A new member."""
+        return self.add_to(self.party)
+
+    def add_to(self, scope: Party) -> int:
+        """A new member of any scope."""
         machine = self.village.world.add()
         self.village.world.start(machine)
-        self.village.act(machine.number, lambda peer: peer.scoping.join([self.party], LEASE_S))
+        self.village.act(machine.number, lambda peer: peer.scoping.join([scope], LEASE_S))
         return machine.number
 
     def in_ring(self) -> list[int]:
