@@ -4,7 +4,7 @@ import pytest
 
 from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import FAULTS_MIN, PEERS_MAX, PEERS_MIN, drawn
-from quillcast.sim.composed import bordered, composed
+from quillcast.sim.composed import composed, varied
 from quillcast.sim.faults import Arrive, Disturb, Partition
 from quillcast.sim.hard import LEASE_S, hard
 from quillcast.sim.hard import PEERS_MAX as HARD_MAX
@@ -25,7 +25,7 @@ ROOTED_SEEDS, LONG_ROOTED = range(4000, 4008), (*range(4008, 4026), 4039)
     "seed", [*COMPOSED_SEEDS, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_COMPOSED)]
 )
 def test_the_promises_hold_through_any_composition_of_scopes_policies_and_admissions(seed: int) -> None:
-    Simulation(bordered(composed(hard(seed), seed), seed), seed).run()
+    Simulation(varied(composed(hard(seed), seed), seed), seed).run()
 
 
 @pytest.mark.parametrize("seed", [*ROOTED_SEEDS, *(pytest.param(each, marks=pytest.mark.long) for each in LONG_ROOTED)])
@@ -43,12 +43,15 @@ def test_the_promises_hold_for_topics_that_are_rooted_at_a_virtual_cluster(seed:
 
 
 def test_compositions_have_scopes_in_scopes_all_policies_changes_and_both_admissions() -> None:
-    drawn_ = [bordered(composed(hard(seed), seed), seed) for seed in range(100)]
+    drawn_ = [varied(composed(hard(seed), seed), seed) for seed in range(100)]
     for seed, scenario in enumerate(drawn_):
         scenario.validate()
-        assert scenario == bordered(composed(hard(seed), seed), seed)
+        assert scenario == varied(composed(hard(seed), seed), seed)
     scopes = [scope for scenario in drawn_ for scope in scenario.scopes]
     assert {scope.policy for scope in scopes} == {*BUILT_IN}
+    parameters = {(policy, *each.values()) for scope in scopes for policy, each in scope.parameters.items()}
+    assert {each[0] for each in parameters} == {"k_ary", "mesh", "gossip", "stripes", "delay_optimised"}
+    assert {each for each in parameters if each[0] == "mesh"} == {("mesh", degree) for degree in (2, 4, 6)}
     assert {bool(scope.within) for scope in scopes} == {bool(scope.then) for scope in scopes} == {True, False}
     crossed = [scope for scope in scopes if scope.within]
     assert {scope.entry_points for scope in crossed} == {scope.replicas for scope in crossed} == {1, 2, 3}

@@ -156,6 +156,10 @@ def test_a_story_that_does_not_exist_names_those_that_do(small: Path, capsys: py
         ("peers = 0", "peers = 0; a scenario has at least one"),
         ("peers = 2", "topic 'news' names peer 2; there are 0 to 1"),
         ('peers = 4\nscopes = [{ name = "site", members = [2, 9] }]', "scope 'site' names peer 9; there are 0 to 3"),
+        (
+            'peers = 4\nscopes = [{ name = "site", members = [2], parameters = { k_ary = { fan_out = 1 } } }]',
+            "policy k_ary: fan_out: expected int >= 2",
+        ),
         ("peers = 'four'", "Expected `int`, got `str` - at `$.peers`"),
         ("peers = 4\ncolour = 1", "Object contains unknown field `colour`"),
         ("peers = ", "Invalid value"),

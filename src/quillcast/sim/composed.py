@@ -5,7 +5,7 @@ another while the history's faults happen. Some topics have their events numbere
 """
 
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ SCOPES_MAX = 4
 IN_SCOPE = 0.85  # of the other machines are in a scope
 WITHIN = 0.5  # of the scopes that may be are members of another one
 CHANGES = 0.4  # of the scopes change their policy
+PER_ORIGIN = 0.5  # of the scopes with `delay_optimised` have a tree for each origin
 BY_SOURCE = 0.25  # of the topics have their events numbered by sources
 SPLIT = 0.5  # of the scopes within others have another member lead to each entry point
 MANY = (1, 1, 2, 3)  # entry points, and members that pass bundles on to other scopes
@@ -39,6 +40,11 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
     return msgspec.structs.replace(scenario, name=name, topics=topics, scopes=scopes, marks=[])
 
 
+def varied(scenario: Scenario, seed: int) -> Scenario:
+    """The same with ways over borders and parameters of policies that the seed draws."""
+    return shaped(bordered(scenario, seed), seed)
+
+
 def bordered(scenario: Scenario, seed: int) -> Scenario:
     """The same with ways over the borders between scopes of a superscope that the seed draws."""
     random = derived(seed, "borders")
@@ -54,6 +60,34 @@ def bordered(scenario: Scenario, seed: int) -> Scenario:
 def _bordered(random: Random, scope: ScopePlan) -> ScopePlan:
     entry_points, replicas, split = random.choice(MANY), random.choice(MANY), random.random() < SPLIT
     return msgspec.structs.replace(scope, entry_points=entry_points, replicas=replicas, split=split)
+
+
+def shaped(scenario: Scenario, seed: int) -> Scenario:
+    """The same with parameters of the policies that the seed draws."""
+    random, scopes = derived(seed, "parameters"), list[ScopePlan]()
+    for scope in scenario.scopes:
+        parameters = {each: _parameters(random, each) for each in dict.fromkeys([scope.policy, *scope.then])}
+        scopes.append(msgspec.structs.replace(scope, parameters={each: p for each, p in parameters.items() if p}))
+    told = [f"{each} {told}" for scope in scopes for each, told in scope.parameters.items()]
+    return msgspec.structs.replace(scenario, name="; ".join([scenario.name, *told]), scopes=scopes)
+
+
+def _parameters(random: Random, policy: Policy) -> dict[str, Any]:
+    """Some of a policy's parameters, for the few members that scopes have here."""
+    few = random.randint(2, 4)
+    match policy:
+        case "k_ary":
+            return {"fan_out": few}
+        case "mesh":
+            return {"degree": random.choice([2, 4, 6])}
+        case "gossip":
+            return {"fan_out": few, "view": few + random.randint(0, 3)}
+        case "stripes":
+            return {"stripes": few}
+        case "delay_optimised":
+            return {"fan_out": few, "per_origin": random.random() < PER_ORIGIN, "gain": random.uniform(0.0, 0.5)}
+        case _:
+            return {}
 
 
 def _scopes(random: Random, peers: int) -> list[ScopePlan]:

@@ -1,7 +1,7 @@
 """Scenarios: peers, topology, writers and readers, and faults; read from TOML files."""
 
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -9,6 +9,8 @@ from quillcast.core.errors import LocalError
 from quillcast.files import SCOPE_BYTES_MAX, read_bytes
 from quillcast.protocol.config import Config
 from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.protocol.scopes.policies import BUILT_IN, made
+from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.sim import topology
 from quillcast.sim.faults import AnyFault, validate
@@ -208,6 +210,8 @@ class ScopePlan(Part, frozen=True):
     policy: Policy = "k_ary"
     then: list[Policy] = []
     """The policies that follow one another, each after `change_s` seconds."""
+    parameters: dict[Policy, dict[str, Any]] = {}
+    """Of its policies; one that is not in it has its defaults."""
     change_s: float = 10.0
     lease_s: float = 4.0
     within: list[str] = []
@@ -232,6 +236,10 @@ class ScopePlan(Part, frozen=True):
     """The members that may publish; None: all."""
     subscribers: list[int] | None = None
     """The members that may subscribe; None: all."""
+
+    def opened(self, policy: Policy) -> ScopePolicy:
+        """A policy with its parameters here. Raises `LocalError` for wrong ones."""
+        return made(policy, BUILT_IN[policy], self.parameters.get(policy, {}))
 
     def lets(self, machine: int, doing: Doing) -> bool:
         """May a machine do this in topics, as far as it is a member?"""
@@ -359,6 +367,8 @@ class Scenario(Part, frozen=True):
         for scope in self.scopes:
             if wrong := [each for each in (scope.manager, *scope.members) if not 0 <= each < self.peers]:
                 raise LocalError(f"scope {scope.name!r} names peer {wrong[0]}; there are 0 to {self.peers - 1}")
+            for policy in scope.parameters:
+                scope.opened(policy)
             if unknown := [name for name in scope.within if name not in {each.name for each in self.scopes}]:
                 raise LocalError(f"scope {scope.name!r} is within {unknown[0]!r}, which is no scope here; add it")
         for fault in self.faults:

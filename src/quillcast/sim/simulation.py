@@ -15,7 +15,6 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES, TopicBounds
-from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.protocol.scopes.state import Entering, ScopeConfig
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
@@ -269,7 +268,7 @@ class Simulation(Observed):
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
         """The manager of a scope starts, or comes back as the same one."""
         config = ScopeConfig(
-            lambda topic: BUILT_IN[self._policies[plan.name]](), plan.lease_s, recovery=lambda topic: plan.recovery,
+            lambda topic: plan.opened(self._policies[plan.name]), plan.lease_s, recovery=lambda topic: plan.recovery,
             entry_points=plan.entry_points, replicas=plan.replicas, split=plan.split,
             roots=(("#", True),) if plan.root else (),
             entering=lambda topic: Entering(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.sim.chance import PEERS_MAX, drawn
-from quillcast.sim.composed import bordered, composed
+from quillcast.sim.composed import composed, varied
 from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
         scenario = self._drawn(seed)
         scenario = self._by_sources(scenario, seed) if self.sources else scenario
         scenario = scenario.with_outsiders() if self.outside else scenario
-        scenario = bordered(composed(scenario, seed), seed) if self.composed else scenario
+        scenario = varied(composed(scenario, seed), seed) if self.composed else scenario
         if not self.scope:
             return scenario
         scenario = scenario.with_scopes(self.scope, self.scopes, self.within, self.recovery)
