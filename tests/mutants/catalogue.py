@@ -839,6 +839,23 @@ MUTANTS = (
         "protocol/scopes/test_manager.py::test_the_entry_point_is_the_member_nearest_to_the_sender",
     ),
     Mutant(
+        "old-answers-confirm-orders",
+        "What a manager said before an entry point was stopped does not show that its orders still count.",
+        "protocol/scopes/membership.py",
+        "            owner.serial += 1\n            self.unregistered[id_] = None\n        self.doubted = ",
+        "            self.unregistered[id_] = None\n        self.doubted = ",
+        "protocol/test_scoping.py::test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_stand_by",
+    ),
+    Mutant(
+        "leaves-take-what-is-for-others",
+        "A member from which no channel begins drops bundles whose records name another.",
+        "protocol/scopes/controller.py",
+        "all(pair is None or pair.current != label for pair, label in pairs)",
+        "not any(pairs)",
+        "protocol/scopes/test_installing.py::"
+        "test_a_member_from_which_no_channel_begins_drops_what_should_be_elsewhere_too",
+    ),
+    Mutant(
         "two-inviters-never-tire",
         "A peer that two others invite moves ever more rarely.",
         "protocol/scoping/branches.py",

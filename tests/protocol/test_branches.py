@@ -17,13 +17,27 @@ def ordered(topic: bytes, invitation: bytes) -> ChannelOrder:
     return ChannelOrder(ChannelLabel((1,), (2,)), Address(BOB, invitation), (Constraint(topic, 1, None),))
 
 
-def test_who_enters_two_scopes_is_invited_to_each_as_its_manager_wants() -> None:
+def invited(doubtful: dict[bytes, None]) -> tuple[list[Any], list[Any]]:
+    """Whom a peer invites that is ordered two channels, and who is expected then."""
     host: Any = RecordingHost()
     expected: list[Any] = []
     placement: Any = SimpleNamespace(expect=expected.append)
-    controller: Any = SimpleNamespace(channels=[ordered(T, b"of X"), ordered(U, b"of Y")])
+    membership = SimpleNamespace(doubtful=lambda: doubtful)
+    channels = [ordered(T, b"of X"), ordered(U, b"of Y")]
+    controller: Any = SimpleNamespace(channels=channels, membership=membership)
     overlay: Any = None
     dispatch: Any = None
     Branches(host, overlay, {}, placement, dispatch).invite(controller, 0)
-    assert host.sent == [(BOB, Invite([T], b"of X")), (BOB, Invite([U], b"of Y"))]
+    return host.sent, expected
+
+
+def test_who_enters_two_scopes_is_invited_to_each_as_its_manager_wants() -> None:
+    sent, expected = invited({})
+    assert sent == [(BOB, Invite([T], b"of X")), (BOB, Invite([U], b"of Y"))]
     assert expected == [{T: {BOB: None}, U: {BOB: None}}]
+
+
+def test_nobody_is_invited_in_a_topic_of_which_the_orders_may_be_old() -> None:
+    sent, expected = invited({U: None})
+    assert sent == [(BOB, Invite([T], b"of X"))]
+    assert expected == [{T: {BOB: None}}]
