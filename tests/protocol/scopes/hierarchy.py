@@ -9,7 +9,6 @@ from quillcast.protocol.scopes.hierarchy import (
     NoWayToRoot,
     ScopeCycle,
     ScopeId,
-    TwoManagers,
     TwoRootScopes,
     scope_id,
 )
@@ -19,12 +18,11 @@ class NamedScope(NamedTuple):
     """A scope that somebody declared."""
 
     name: str
-    key: bytes
 
     @property
     def id(self) -> ScopeId:
-        """The hash of its key."""
-        return scope_id(self.key)
+        """The hash of its name."""
+        return scope_id(self.name.encode())
 
 
 class Hierarchy:
@@ -36,10 +34,7 @@ class Hierarchy:
         self.roots: dict[bytes, ScopeId] = {}  # by topic
 
     def add(self, scope: NamedScope) -> ScopeId:
-        """Declare a scope. Raises `TwoManagers` if another one has its name."""
-        for known, name in self.names.items():
-            if name == scope.name and known != scope.id:
-                raise TwoManagers(name, f"scopeId {short(known)}", f"scopeId {short(scope.id)}")
+        """Declare a scope."""
         self.names[scope.id] = scope.name
         return scope.id
 

@@ -34,7 +34,7 @@ class Composition:
         self.roles: dict[tuple[str, bytes], tuple[bool, bool]] = {}
         self.scopes = [f"s{at}" for at in range(self.random.randint(1, 7))]
         for at, name in enumerate(self.scopes):
-            self.hierarchy.add(NamedScope(name, name.encode()))
+            self.hierarchy.add(NamedScope(name))
             above = self.random.sample(self.scopes[:at], min(at, self.random.choice((1, 1, 2))))
             for owner in above:
                 self.hierarchy.join(scope(name).id, scope(owner).id)

@@ -6,7 +6,6 @@ from quillcast.protocol.scopes.hierarchy import (
     OVERLAY,
     NoWayToRoot,
     ScopeCycle,
-    TwoManagers,
     TwoRootScopes,
     scope_id,
 )
@@ -14,7 +13,7 @@ from tests.protocol.scopes.hierarchy import Hierarchy, NamedScope
 
 ALICE, BOB, CHARLIE = (letter.encode() * 16 for letter in "abc")
 TOPIC = b"t" * 16
-CAFETERIA, LIBRARY, ROOM_1, ROOM_2 = (NamedScope(name, name.encode()) for name in ("cafe", "library", "one", "two"))
+CAFETERIA, LIBRARY, ROOM_1, ROOM_2 = (NamedScope(name) for name in ("cafe", "library", "one", "two"))
 
 
 def figure_5() -> Hierarchy:
@@ -33,7 +32,7 @@ def figure_5() -> Hierarchy:
     return hierarchy
 
 
-def test_a_scope_is_the_hash_of_its_key() -> None:
+def test_the_id_of_a_scope_is_the_hash_of_its_name() -> None:
     assert CAFETERIA.id == scope_id(b"cafe") != scope_id(b"library")
     assert len(CAFETERIA.id) == 16
 
@@ -81,10 +80,3 @@ def test_a_topic_has_one_root_scope() -> None:
     hierarchy.set_root(TOPIC, ROOM_1.id)
     with pytest.raises(TwoRootScopes, match="rooted at scope one, and cannot be rooted at scope two too: use another"):
         hierarchy.set_root(TOPIC, ROOM_2.id)
-
-
-def test_a_name_has_one_manager() -> None:
-    hierarchy = figure_5()
-    hierarchy.add(CAFETERIA)
-    with pytest.raises(TwoManagers, match=r"scope 'cafe' has a manager .* claims the name: stop that one"):
-        hierarchy.add(NamedScope("cafe", b"another key"))

@@ -9,7 +9,6 @@ from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.storage.store import Store
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import ScopeFile
-from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.security.members import Unadmitted
 from quillcast.protocol.security.tokens import check_token, token_hash
 
@@ -27,8 +26,6 @@ class ScopeAdmission:
     def refusal(self, party: Party, token: str) -> str:
         """Why a party that shows this token cannot be a member; empty if it can."""
         wanted = self._scope.admission
-        if party.managed and party.id != scope_id(party.name.encode()):
-            return f"scope {self._scope.name} does not admit scope {party.name}: its id is not the hash of its name"
         listed = party.name if party.managed else party.id.hex()
         if listed in wanted.members or (wanted.certificate and self._is_certified(party)):
             return ""

@@ -11,15 +11,15 @@ from quillcast.core.errors import LocalError, quoted
 from quillcast.core.ids import ID_BYTES, short
 
 ScopeId = NewType("ScopeId", bytes)
-"""A scope's identity, derived from its key. It is no position on the ring."""
+"""A scope's identity, derived from its name."""
 
 OVERLAY = ScopeId(bytes(ID_BYTES))
 """The scope without a manager, in which every peer is: the root scope of topics that name no other."""
 
 
-def scope_id(key: bytes) -> ScopeId:
-    """The leading 128 bits of the hash of the scope's public key."""
-    return ScopeId(hashlib.sha256(b"scope\0" + key).digest()[:ID_BYTES])
+def scope_id(name: bytes) -> ScopeId:
+    """The leading 128 bits of the hash of the scope's name, so that everybody who can name a scope knows its id."""
+    return ScopeId(hashlib.sha256(b"scope\0" + name).digest()[:ID_BYTES])
 
 
 class ScopeCycle(LocalError):
@@ -61,17 +61,6 @@ class NoRootScope(LocalError):
 def called(scope: str) -> str:
     """A root scope, as people read it."""
     return f"scope {scope}" if scope else "the overlay"
-
-
-class TwoManagers(LocalError):
-    """Scopes with one name have different keys."""
-
-    def __init__(self, name: str, scope: str, other: str) -> None:
-        """`scope` and `other` say which these are."""
-        super().__init__(
-            f"scope {quoted(name)} has a manager ({scope}), and another one ({other}) claims the name: stop that one, "
-            "or rename its scope"
-        )
 
 
 class ManagerElsewhere(LocalError):

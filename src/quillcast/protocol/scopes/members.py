@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from quillcast.core.errors import LocalError
-from quillcast.core.ids import short
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.hierarchy import ManagerElsewhere, ScopeCycle, TwoManagers
+from quillcast.protocol.scopes.hierarchy import ManagerElsewhere, ScopeCycle, scope_id
 from quillcast.protocol.scopes.messages import Registration, Role, Succession
 from quillcast.protocol.scopes.rights import Entitlements
 from quillcast.protocol.scopes.state import Member, ScopeConfig, ScopeState
@@ -86,9 +85,9 @@ class Members:
     def _check_scope(self, party: Party, above: Iterable[bytes]) -> None:
         if party.id in (self.state.scope.id, *above):
             raise ScopeCycle(party.name, self.state.scope.name)
-        for other in self.state.members.values():
-            if other.party.managed and party.name == other.party.name and party.id != other.party.id:
-                raise TwoManagers(party.name, f"scopeId {short(other.party.id)}", f"scopeId {short(party.id)}")
+        if party.id != scope_id(party.name.encode()):
+            name = self.state.scope.name
+            raise LocalError(f"scope {name} does not admit scope {party.name}: its id is not the hash of its name")
 
     def _check_place(self, party: Party, shown: Succession | None) -> None:
         """Does a scope's manager run where it did, or prove that it took over?"""
