@@ -43,7 +43,8 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a `Host.measure` waits for its answer; a guess."""
 
     join_timeout_s: float = 30.0
-    """How long a node waits to become part of the overlay before it gives up; a guess."""
+    """How long a node waits to become part of the overlay before it gives up; a guess. Members of scopes wait as long
+    as `Node(wait_for_network=...)` says."""
 
     leave_timeout_s: float = 10.0
     """How long a graceful leave may take; a guess: children move within a few round trips."""
