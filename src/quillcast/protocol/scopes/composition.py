@@ -34,7 +34,7 @@ from quillcast.protocol.scopes.channels import (
 from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
-from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle
+from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle, Role, does
 from quillcast.protocol.scopes.policies import called
 from quillcast.protocol.scopes.policies.links import Pair, build_tree
 from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
@@ -92,6 +92,7 @@ class Composition:
         """`users` have roles in the topic. `policy` is in force. It may be about to change, or have just: `swap`."""
         self.state, self.config, self.topic, self.around = state, config, topic, around
         self.kept: Topic = state.topics[topic]
+        self.none = Role(topic)  # of members that do nothing in it for themselves
         self.policy, self.swap = policy, swap
         self.asks_round_trips = False  # does the policy use those between members?
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
@@ -126,7 +127,8 @@ class Composition:
     def _admit(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The members that may publish and subscribe. They are remembered where their number is limited."""
         using, kept, entering = self.using.values(), self.kept, self.entering
-        publishing = _admitted(kept.publishing, self._doing(using, "has_publishers"), entering.publishers_max)
+        to_publish = [each.label for each in using if self._role(each).has_publishers]
+        publishing = _admitted(kept.publishing, to_publish, entering.publishers_max)
         subscribing = _admitted(kept.subscribing, self._doing(using, "subscribes"), entering.subscribers_max)
         kept.publishing = publishing if entering.publishers_max else ()
         kept.subscribing = subscribing if entering.subscribers_max else ()
@@ -136,22 +138,22 @@ class Composition:
         role = member.roles.get(self.topic)
         return role is not None and role.root == self.kept.root
 
-    def _doing(self, members: Iterable[Member], doing: str) -> list[int]:
-        return [each.label for each in members if self._does(each, doing)]
+    def _doing(self, members: Iterable[Member], doing: Doing) -> list[int]:
+        return [each.label for each in members if does(self._role(each), doing)]
 
     def _takes_part(self, member: Member) -> bool:
         """Does it send or receive over channels? A member that only has publishers sends to the topic's root."""
-        if self._does(member, "subscribes"):
+        role = self._role(member)
+        if role.subscribes:
             return member.label in self.subscribing and not self.around.why_not("subscribes")
-        return self._does(member, "publishes")
+        return role.publishes
 
-    def _labels(self, doing: str) -> list[int]:
+    def _labels(self, doing: Doing) -> list[int]:
         labels = self._doing(self.members.values(), doing)
         return [label for label in labels if label in self.subscribing] if doing == "subscribes" else labels
 
-    def _does(self, member: Member, doing: str) -> bool:
-        role = member.roles.get(self.topic)
-        return role is not None and bool(getattr(role, doing))
+    def _role(self, member: Member) -> Role:
+        return member.roles.get(self.topic, self.none)
 
     def composed(self) -> dict[int, Part]:
         """Choose again who does what, and order it."""
@@ -295,8 +297,9 @@ class Composition:
 
     def _permitted(self, assignment: Assignment, member: Member) -> Assignment:
         """What the member may begin, or what it waits for."""
-        publishes = self._why_not(member, "publishes") if self._does(member, "has_publishers") else None
-        subscribes = self._why_not(member, "subscribes") if self._does(member, "subscribes") else None
+        role = self._role(member)
+        publishes = self._why_not(member, "publishes") if role.has_publishers else None
+        subscribes = self._why_not(member, "subscribes") if role.subscribes else None
         return msgspec.structs.replace(
             assignment, publishes=publishes == "", subscribes=subscribes == "", why=publishes or subscribes or ""
         )
@@ -333,12 +336,12 @@ class Composition:
         """Why the scope cannot carry the topic as its file says; empty if it can."""
         rule = f"the rule for topic {self.kept.name} in the file of scope {self.state.scope.name}"
         filter_, members = self.entering.filter, [*self.members.values()]
-        if filter_ is not None and stops(filter_) and any(self._does(each, "reliable") for each in members):
+        if filter_ is not None and stops(filter_) and any(self._role(each).reliable for each in members):
             return (
                 f"{rule} has a filter, and the topic is reliable, so that its subscribers are owed every event: create "
                 "it with delivery = best_effort, or remove the filter"
             )
-        if self._is_guarded and any(self._does(each, "tree_only") for each in members):
+        if self._is_guarded and any(self._role(each).tree_only for each in members):
             return f"{rule} has a filter or rates, which a topic with a list of subscribers cannot keep: remove them"
         return ""
 
@@ -473,7 +476,7 @@ class Composition:
     def _is_tree_only(self) -> bool:
         if self._has_tree and not self.around.is_top and not self._is_root:
             return not self.around.assignment.records
-        return any(self._does(each, "tree_only") for each in self.members.values())
+        return any(self._role(each).tree_only for each in self.members.values())
 
     def _is_plain(self) -> bool:
         """Do the links of the topic's tree suffice? Bundles that travel through scopes within scopes need more."""

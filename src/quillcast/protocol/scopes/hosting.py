@@ -16,7 +16,7 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.effects import Effect
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.membership import ScopeMembership
-from quillcast.protocol.scopes.messages import Role
+from quillcast.protocol.scopes.messages import Role, does
 from quillcast.protocol.scopes.uses import Doing
 
 _DIFFERENT_BYTES = 4  # of the numbers of two processes; a guess: the rest counts the clients of one
@@ -182,7 +182,7 @@ class ClientHost:
         assignment = membership.answer(topic_id(waiting.name))
         if assignment is None:
             return None
-        return "" if getattr(assignment, waiting.doing) else assignment.why
+        return "" if does(assignment, waiting.doing) else assignment.why
 
     def _register(self, client: HostedClient, now: float) -> list[Effect]:
         """Tell the managers what a client does now."""

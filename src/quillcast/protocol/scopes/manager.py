@@ -43,6 +43,7 @@ from quillcast.protocol.scopes.messages import (
     Role,
     RootScope,
     Succession,
+    does,
 )
 from quillcast.protocol.scopes.orders import Common, OrderBook
 from quillcast.protocol.scopes.policy import ALL
@@ -499,7 +500,7 @@ class ScopeManager:
             yield from self.rights.refusals(member, refused)
         if (role := member.roles.get(topic)) is not None:
             for doing, why in above:
-                if getattr(role, doing) or (doing == "publishes" and role.has_publishers):
+                if does(role, doing) or (doing == "publishes" and role.has_publishers):
                     yield doing, why
 
     def _tell_head(self, topic: bytes) -> None:

@@ -29,6 +29,7 @@ from quillcast.protocol.scopes.messages import (
     Role,
     RootScope,
     Succession,
+    does,
 )
 from quillcast.protocol.scopes.uses import Doing
 
@@ -293,7 +294,7 @@ class ScopeMembership:
         if not any(each.apply(name, doing) for each in self.bounds()):
             return None
         answer = self.answer(topic)
-        if answer is not None and getattr(answer, doing):
+        if answer is not None and does(answer, doing):
             return ""
         refused = dict(answer.refusals).get(doing) if answer is not None else None
         return refused or (answer.why if answer is not None else "") or self.awaited()

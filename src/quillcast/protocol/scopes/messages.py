@@ -128,7 +128,7 @@ class Bounds(Message, frozen=True):
     def apply(self, topic: str, who: Doing | Literal["clients"]) -> bool:
         """Must parties, or clients, wait that are about to do this in a topic?"""
         found = next((rule for rule in self.rules if patterns.covers(rule.pattern, topic)), None)
-        return found is not None and bool(getattr(found, who))
+        return found is not None and (found.clients if who == "clients" else does(found, who))
 
 
 class Registration(Message, frozen=True, tag=90):
@@ -222,6 +222,11 @@ class Assignment(Message, frozen=True):
     """What the member has no right to, of what it registered for, and why: a sentence each."""
     carriers: tuple[Carrier, ...] = ()
     """The owner, and the scopes around it up to the root scope."""
+
+
+def does(said: Role | TopicBounds | Assignment, doing: Doing) -> bool:
+    """What is said of publishing, or of subscribing."""
+    return said.publishes if doing == "publishes" else said.subscribes
 
 
 class GroupKey(Message, frozen=True):
