@@ -508,8 +508,8 @@ MUTANTS = (
         "latest-request-only",
         "A candidate hears what publishers know of earlier terms, also if their peer asks about settings.",
         "protocol/topics/root/candidacy.py",
-        "_heard(request) != NO_TERM] = request\n",
-        "False] = request\n",
+        "_heard(request) != NO_TERM\n        self.requests",
+        "False\n        self.requests",
         "protocol/topics/test_candidacy.py::"
         "test_a_question_about_settings_takes_no_place_of_what_the_same_peers_publishers_know",
     ),

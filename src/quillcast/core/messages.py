@@ -16,7 +16,7 @@ tags   layer
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -49,6 +49,10 @@ def decoded(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, what: str) -> T:
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
     """A control message. Repeat ``frozen=True`` on each class and give it a ``tag``."""
+
+    def aged(self, by_s: float) -> Self:
+        """The same after so many seconds in which it waited: what it says has been so for that much longer."""
+        return self
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):

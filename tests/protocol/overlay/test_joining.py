@@ -79,10 +79,14 @@ def test_messages_for_a_joining_peer_wait_until_it_is_active() -> None:
     joiner = world.add()
     joiner.message((world.alive()[0].contact, CODEC.encode(Routed(joiner.me, world.alive()[0].contact, 1, 1, NOTE))))
     assert joiner.delivered == []
+    world.run(2)
     joiner.overlay.join([world.alive()[0].contact])
     joiner.overlay.route(Note("own"), joiner.me)
     world.run(5)
     assert [text for text, _ in joiner.delivered] == ["held", "own"]
+    first, second = joiner.waited_s
+    assert second > 0.0, "they know for how long"
+    assert first == pytest.approx(second + 2.0)
 
 
 NOTE = CODEC.encode(Note("held"))

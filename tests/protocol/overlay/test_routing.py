@@ -111,6 +111,7 @@ def test_a_message_bypasses_a_silent_hop() -> None:
     world.route(peer, key, "note")
     world.run(1.0)
     assert world.receivers("note") == [world.closest(key)], "long before any peer detects that the hop is dead"
+    assert 0.0 < world.closest(key).waited_s[0] < 1.0, "it knows for how long it was sent in vain"
     assert Rerouted(key, hop.me) in [record for _, _, record in world.records]
     assert world.marks["rerouted"] >= 1
     world.run(10)

@@ -24,6 +24,10 @@ class Note(Message, frozen=True, tag=100):
     """The message that tests route."""
 
     text: str
+    waited_s: float = 0.0
+
+    def aged(self, by_s: float) -> "Note":
+        return msgspec.structs.replace(self, waited_s=self.waited_s + by_s)
 
 
 MESSAGES = (*neighbour_messages.MESSAGES, *overlay_messages.MESSAGES, Note)
@@ -53,6 +57,7 @@ class TestPeer:
         self.incarnation = self.random.randbytes(8)
         self.known: dict[bytes, float] = {}
         self.delivered: list[tuple[str, Contact]] = []
+        self.waited_s: list[float] = []  # those messages, on their way
         self.trail: list[str] = []
         self.asked: list[str] = []  # addresses of the peers asked for help with joining
         self.alive, self.paused_until = True, 0.0
@@ -115,6 +120,7 @@ class TestPeer:
         if closest is not self and closest.overlay.active:
             self.world.misplaced.append(message.text)
         self.delivered.append((message.text, source))
+        self.waited_s.append(message.waited_s)
 
     def forward(self, message: Note, key: bytes, next_hop: Contact, source: Contact) -> Any:
         self.trail.append(message.text)

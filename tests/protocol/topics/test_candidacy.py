@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
+from quillcast.core.envelope import NO_TERM, RELIABLE_STREAMS, Envelope, Kind, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import number
-from quillcast.core.messages import Contact
+from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import BecameRoot
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
@@ -20,7 +20,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Accepted, Denied, Have, Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.root.candidacy import WAITING_MAX, RootCheckDue
+from quillcast.protocol.topics.root.candidacy import WAITING_MAX, Candidacy, RootCheckDue
 from quillcast.protocol.topics.root.replication import Round, RoundsDue
 from quillcast.protocol.topics.root_messages import (
     Create,
@@ -154,6 +154,22 @@ def test_requests_for_a_root_before_its_term_begins_wait_and_are_not_refused(mon
     assert publisher.root is not None
     assert [answer.settings.slow for answer in answers if isinstance(answer, Descriptor)] == ["wait"]
     assert len(sent.of(Created)) == len(sent.of(RootIs)) == 1
+
+
+def test_what_waits_for_a_root_says_by_then_that_events_have_been_there_for_longer() -> None:
+    candidacy = Candidacy(TOPIC, "created", 0.0)
+    child, stream, term = Contact(bytes(16), "child:1"), Term(RELIABLE_STREAMS + 1, bytes(16)), Term(3, bytes(16))
+    join = Join(TOPIC, child, None, b"", streams=((stream, 4, 0),), milestones=(((4, 1.0),),), ended=((stream, 2, ()),))
+    find = FindRoot(TOPIC, child, None, term, spoke_s=0.5, settled=((term, 7, 1500),), dropped=((term, 9, NUMBER_MAX),))
+    create = Create(Descriptor(NAME), child)
+    candidacy.enter(join, 10.0)
+    candidacy.enter(find, 11.0)
+    candidacy.enter(create, 11.0)
+    assert candidacy.aged_requests(12.0) == [
+        msgspec.structs.replace(join, milestones=(((4, 3.0),),)),
+        msgspec.structs.replace(find, spoke_s=1.5, settled=((term, 7, 2500),), dropped=((term, 9, NUMBER_MAX),)),
+        create,
+    ]
 
 
 def test_so_many_wait_and_no_more() -> None:

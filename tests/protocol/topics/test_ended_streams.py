@@ -240,6 +240,30 @@ def test_a_root_learns_from_a_child_when_events_of_a_stream_came_that_the_child_
     assert world.source_streams.dates.milestones(tree, STREAM, (0, 9)) == told
 
 
+def test_what_a_peer_says_while_it_waits_to_be_taken_in_gets_older(world: Parts) -> None:
+    """Else subscriptions that began meanwhile were told that they lost events from before they began."""
+    tree = world.tree(BY_SOURCE)
+    tree.flow.begin(FIRST, 0, 0.0, 0)
+    ended, told = Term(STREAM.counter + 1, PAUL), ((2, 25.0), (9, 15.0))
+    join = Join(
+        tree.topic, BOB, None, tree.descriptor.digest, streams=((STREAM, 0, 0),), milestones=(told,),
+        ended=((ended, 4, ((4, 3.0),)),),
+    )  # fmt: skip
+    world.host.time = 100.0
+    world.joins.adopt(join)
+    assert tree.waiting
+    world.host.time = 105.0
+    assert world.source_streams.dates.milestones_known(tree, [(STREAM, 0, 0)]) == (((2, 30.0), (9, 20.0)),)
+    report = encode(StreamUp(0, 12, 12, alive=True))
+    world.stream_reporting.changed(BOB, stream_key(tree.topic, STREAM), report)
+    world.host.time = 107.0
+    tree.parent = CAROL
+    world.joins.accept_waiting(tree, ())
+    world.stream_reporting.changed(BOB, stream_key(tree.topic, STREAM), report)
+    assert world.source_streams.dates.milestones(tree, STREAM, (0, 20)) == ((2, 32.0), (9, 22.0), (12, 2.0))
+    assert world.source_streams.ended(tree) == ((ended, 4, ((4, 10.0),)),)
+
+
 @pytest.mark.parametrize("above", [True, False], ids=["a parent", "a child"])
 def test_what_a_neighbour_said_of_a_stream_that_was_over_here_counts_once_that_goes_on(
     world: Parts, *, above: bool

@@ -411,7 +411,7 @@ def test_a_supposed_child_of_a_peer_without_a_tree_is_rejected(world: Parts) -> 
 def test_a_parent_is_no_child_whatever_it_reports_and_even_if_it_leaves_itself_out_of_the_path(world: Parts) -> None:
     tree = world.tree()
     world.terms.keep(tree)
-    tree.await_parent(Join(tree.topic, Contact(BOB.node_id, "127.0.0.1:9"), None, b""))
+    tree.await_parent(Join(tree.topic, Contact(BOB.node_id, "127.0.0.1:9"), None, b""), 0.0)
     world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (CAROL.node_id,), ()))
     world.joins.accept_waiting(tree, ())
     world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, FIRST)))

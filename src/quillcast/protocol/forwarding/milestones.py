@@ -28,6 +28,11 @@ ToldMilestones = Annotated[tuple[Milestone, ...], msgspec.Meta(max_length=MILEST
 """What one peer says of a stream, the oldest first."""
 
 
+def older(told: ToldMilestones, by_s: float) -> ToldMilestones:
+    """What a peer said so many seconds ago."""
+    return tuple((index, ago_s + by_s) for index, ago_s in told)
+
+
 class Came(NamedTuple):
     """All events of a term below `end` existed at a time, by this peer's clock."""
 

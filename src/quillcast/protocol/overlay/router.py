@@ -70,7 +70,7 @@ class Router:
         self._next_number = int.from_bytes(host.incarnation[:3], "big") << 32  # new numbers at each start
         self._pending: dict[Name, Pending] = {}
         self._seen: dict[Name, int] = {}
-        self._held: list[tuple[Contact, Routed]] = []
+        self._held: list[tuple[Contact, Routed, float]] = []  # with the times at which they came
 
     def serve(self, application: Application) -> None:
         """This is the layer above, which receives messages and may change those that pass."""
@@ -84,7 +84,7 @@ class Router:
         if self.lifecycle.active:
             self._step(routed, message)
         elif len(self._held) < self.config.held_max:
-            self._held.append((self.host.contact, routed))
+            self._held.append((self.host.contact, routed, self.host.now()))
         else:
             raise NotJoined(
                 f"{len(self._held)} messages already wait for this peer to join; connect it before sending more"
@@ -99,15 +99,16 @@ class Router:
     def release_held(self) -> None:
         """This peer is active now: handle the messages that waited for that."""
         held, self._held = self._held, []
-        for sender, routed in held:
-            self.accept(sender, routed)
+        for sender, routed, came_at in held:
+            self.accept(sender, self._aged(routed, self.host.now() - came_at))
 
     def accept(self, sender: Contact, routed: Routed) -> None:
         """Acknowledge a message, unless this peer cannot answer for it yet, and handle it once."""
         inner = self.codec.decode(routed.payload)
         if not self.lifecycle.active:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
-                self._held.append((sender, routed))  # two joining peers would wait for each other's answer
+                # join requests are not held: two joining peers would wait for each other's answer
+                self._held.append((sender, routed, self.host.now()))
             return
         if not self._knows_seats(routed):
             return  # the sender goes by old orders, and tries again
@@ -121,6 +122,12 @@ class Router:
             self._step(routed, inner)
         except RemoteError:  # that is its source's fault, and not that of who passed it on
             self.host.trace(trace.Mark("routed_malformed"))
+
+    def _aged(self, routed: Routed, by_s: float) -> Routed:
+        """A message that waited here for so long."""
+        inner = self.codec.decode(routed.payload)
+        aged = inner.aged(by_s)
+        return routed if aged is inner else msgspec.structs.replace(routed, payload=self.codec.encode(aged))
 
     def _knows_seats(self, routed: Routed) -> bool:
         """Can it go on, or has it arrived? A topic's rendezvous point is nowhere but at a seat of its root scope."""
@@ -247,7 +254,7 @@ class Router:
         other peer may take itself for the closest. Join requests bypass it, because the next closest peer can answer as
         well.
         """
-        routed = pending.routed
+        routed = pending.routed = self._aged(pending.routed, self.host.now() - pending.sent)
         if pending.joiner is not None:
             hop = self._hop(routed, (pending.joiner, *pending.silent))
         elif routed.scope:

@@ -6,13 +6,14 @@
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from quillcast.core.envelope import AnyTerm, Term
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.forwarding.milestones import ToldMilestones
+from quillcast.protocol.forwarding.milestones import ToldMilestones, older
 from quillcast.protocol.scopes.channels import INVITATION_BYTES
 from quillcast.protocol.security.access import Key, SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -83,6 +84,13 @@ class Join(Message, frozen=True, tag=41):
     def is_new(self) -> bool:
         """Is the child new to the tree, or was it restarted? Then it knows nothing of those that were below it."""
         return self.have is None or not self.have.own
+
+    def aged(self, by_s: float) -> "Join":
+        """The same after it waited: events have been there for longer."""
+        if not (self.milestones or self.ended):
+            return self
+        ended = tuple((term, end, older(told, by_s)) for term, end, told in self.ended)
+        return replace(self, milestones=tuple(older(told, by_s) for told in self.milestones), ended=ended)
 
 
 class Rejoin(Message, frozen=True, tag=42):

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from quillcast.core.envelope import NO_TERM, AnyTerm, Term
-from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.core.messages import NUMBER_MAX, Contact, Message, Number, WireId
 from quillcast.core.ranges import Range
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import LACKS_MAX
@@ -66,6 +66,12 @@ class FindRoot(Message, frozen=True, tag=49):
     """Terms that admitted events which publishers here discarded before these were stable, and up to which index."""
     root_scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The root scope that the topic has for the publisher's peer, which need not show a descriptor."""
+
+    def aged(self, by_s: float) -> "FindRoot":
+        """The same after it waited: the root spoke earlier, and events have been there for longer."""
+        spoke_s = None if self.spoke_s is None else self.spoke_s + by_s
+        settled, dropped = (_older(each, by_s) for each in (self.settled, self.dropped))
+        return msgspec.structs.replace(self, spoke_s=spoke_s, settled=settled, dropped=dropped)
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -262,6 +268,10 @@ class Closed(Message, frozen=True, tag=66):
 
     publishers: list[tuple[WireId, WireId]]
     """topic, publisher"""
+
+
+def _older(ends: DatedEnds, by_s: float) -> DatedEnds:
+    return tuple((term, end, min(NUMBER_MAX, there_ms + int(1000 * by_s))) for term, end, there_ms in ends)
 
 
 MESSAGES: tuple[type[Message], ...] = (

@@ -348,7 +348,7 @@ class ChildrenTables:
 
         `successor`: the next root, if this peer was the topic's.
         """
-        for join in tree.waiting.values():
+        for join, _ in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
         tree.answer_all()
         above = tree.parent or tree.next_parent or successor
@@ -360,7 +360,7 @@ class ChildrenTables:
         """The topic cannot be had through this peer."""
         is_denied = isinstance(error, AccessDenied)
         why, rule = ("denied", str(error)) if is_denied else ("unknown", "")
-        for join in tree.waiting.values():
+        for join, _ in tree.waiting.values():
             if not is_denied or join.warrant is None:  # else it may have the right, and asks again without this peer
                 self.host.send(join.child, Refused(tree.topic, why, rule=rule))
         for node in list(tree.leases.children) if is_denied else ():  # they have the right, and join without this peer

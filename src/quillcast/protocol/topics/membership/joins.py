@@ -74,7 +74,7 @@ class Joins:
         if tree.begins or (tree.attached and join.sends_only):
             self._accept(tree, join)
         else:
-            tree.await_parent(join)
+            tree.await_parent(join, self.host.now())
             if not tree.joining:
                 self.dispatch.order(FindParent(tree.topic))
 
@@ -112,7 +112,7 @@ class Joins:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
         self.dismiss_mistaken(tree)
         self.placement.install(tree)
-        for join in list(tree.waiting.values()):
+        for join in tree.aged_joins(self.host.now()):
             tree.answer(join.child.node_id)
             if tree.is_below(join.child.node_id):
                 self.host.send(join.child, Refused(tree.topic, "loop"))
@@ -155,7 +155,7 @@ class Joins:
 
     def _be_no_leaf(self, tree: Tree, join: Join) -> None:
         """The parent hears of the first child before that hears of this peer, which may die at any time."""
-        tree.await_parent(join)
+        tree.await_parent(join, self.host.now())
         self.progress.hurry(tree)
 
     def _starts_for(self, tree: Tree, join: Join) -> Starts:

@@ -603,7 +603,7 @@ class TreeMembership:
 def _wants_earliest(tree: Tree) -> bool:
     """Does a subscription here, or a child that waits, ask for the earliest events?"""
     own = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
-    return own or any(join.earliest for join in tree.waiting.values())
+    return own or any(each.join.earliest for each in tree.waiting.values())
 
 
 def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], now: float, number: int = 0) -> Leave:

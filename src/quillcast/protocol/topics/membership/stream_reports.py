@@ -80,6 +80,8 @@ class StreamReporting:
             return
         elif tree.parent is not None and tree.parent.node_id == sender.node_id and isinstance(report, StreamDown):
             self._parent_says(tree, tree.parent, term, report)
+        elif isinstance(report, StreamUp):
+            self.source_streams.dates.note_early(tree, term, max(report.frontier, report.reach), sender)
         if tree.by_source and not by_source:  # it is the first one known here, or was over
             self.dispatch.order(StreamsBegin(tree.topic))
 

@@ -50,8 +50,18 @@ class Candidacy:
         self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes, bool], Request] = {}
         """The latest of each kind of each peer, which names a term to publish and none to change settings."""
+        self.came_at: dict[tuple[type, bytes, bool], float] = {}
         self.publishers: dict[Contact, None] = {}  # of a term that is over
         self.between: dict[Contact, None] = {}  # those that know another peer that may be root
+
+    def enter(self, request: Request, now: float) -> None:
+        """Somebody asked for the root."""
+        key = type(request), _asker(request).node_id, _heard(request) != NO_TERM
+        self.requests[key], self.came_at[key] = request, now
+
+    def aged_requests(self, now: float) -> list[Request]:
+        """Those who asked, after they waited until now."""
+        return [request.aged(now - self.came_at[key]) for key, request in self.requests.items()]
 
 
 class Candidacies:
@@ -99,7 +109,7 @@ class Candidacies:
         if candidacy is None:
             candidacy = Candidacy(interned(topic), "created", self.host.now())
         if len(candidacy.requests) < WAITING_MAX:
-            candidacy.requests[type(request), _asker(request).node_id, _heard(request) != NO_TERM] = request
+            candidacy.enter(request, self.host.now())
         if new:
             self._start(candidacy)
 
@@ -187,7 +197,7 @@ class Candidacies:
         if candidacy.how == "created":
             self.replication.took_for_new(candidacy.topic)
         self.intake.tell_publishers(tree, candidacy.publishers)
-        for request in candidacy.requests.values():
+        for request in candidacy.aged_requests(self.host.now()):
             self.dispatch.routed(request)
 
     def _descriptor(self, candidacy: Candidacy) -> Descriptor | None:
@@ -243,7 +253,7 @@ class Candidacies:
         self.host.trace(Mark("candidacy_abandoned"))
         tree = self.trees.by_topic.get(topic)
         if self.overlay.active:
-            for request in candidacy.requests.values():
+            for request in candidacy.aged_requests(self.host.now()):
                 self.overlay.route(request, topic)
         self.known.done_with(topic)
         if tree is None:

@@ -134,5 +134,5 @@ def _receivers(tree: Tree) -> tuple[Contact, ...]:
 
 
 def _members(tree: Tree) -> tuple[Contact, ...]:
-    waiting = [join.child for node, join in tree.waiting.items() if node not in tree.leases.children]
+    waiting = [each.join.child for node, each in tree.waiting.items() if node not in tree.leases.children]
     return (*_children(tree), *waiting)

@@ -35,4 +35,4 @@ def right_of(tree: Tree, term: Term, warrant: SourceWarrant | None) -> Right:
 def warrants(tree: Tree) -> tuple[SourceWarrant, ...]:
     """What the sources of the streams here have shown, and those that children named who wait to be taken in."""
     shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
-    return tuple(dict.fromkeys([*shown, *(each for join in tree.waiting.values() for each in join.warrants)]))
+    return tuple(dict.fromkeys([*shown, *(each for join, _ in tree.waiting.values() for each in join.warrants)]))

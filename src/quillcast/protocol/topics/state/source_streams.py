@@ -454,7 +454,7 @@ class SourceStreams:
     def known(self, tree: Tree) -> tuple[tuple[Term, int, int], ...]:
         """What a peer has of each stream, when it joins; a new forwarder asks for what its first children need."""
         found = {term: (tree.flow.front(term) or 0, stream.stable) for term, stream in tree.flow.others.items()}
-        for join in tree.waiting.values():
+        for join, _ in tree.waiting.values():
             for term, frontier, stable in join.streams:
                 found[term] = min((frontier, stable), found.get(term, (frontier, stable)))
         return tuple((term, *place) for term, place in found.items())

@@ -110,7 +110,7 @@ class Sources:
         self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
         self.over = 0  # events of streams that are over
         self.milestones: dict[Term, Milestones] = {}  # of these
-        self.told: dict[Term, tuple[bytes, Milestones]] = EMPTY  # ... as neighbours told that came since
+        self.told: dict[Term, tuple[bytes, Milestones]] = EMPTY  # of streams, as neighbours told that came since
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
         self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before

@@ -34,7 +34,7 @@ class StreamDates:
     def milestones_known(self, tree: Tree, streams: Sequence[tuple[Term, int, int]]) -> tuple[ToldMilestones, ...]:
         """How long ago each stream had come how far here, for a child or a parent that may learn of it now."""
         most = share_of_each(len(streams))
-        joins = tree.waiting.values()
+        joins = tree.aged_joins(self.host.now())
         below = {term: told for each in joins for (term, *_), told in zip(each.streams, each.milestones, strict=False)}
         return tuple(
             self.milestones(tree, term, (0, NUMBER_MAX), most) or below.get(term, ())[-most:] for term, *_ in streams
@@ -47,8 +47,15 @@ class StreamDates:
             milestones.learn(told, self.host.now(), NUMBER_MAX)
             sources_of(tree).note_told(term, sender.node_id, milestones, ENDS_TOLD_MAX)
 
+    def note_early(self, tree: Tree, term: Term, reach: int, sender: Contact) -> None:
+        """A peer that is no neighbour yet says how far a stream has come. It may become one (`told_before`)."""
+        sources = sources_of(tree)
+        milestones = sources.take_told(term, sender.node_id) or Milestones()
+        milestones.note(reach, self.host.now())
+        sources.note_told(term, sender.node_id, milestones, ENDS_TOLD_MAX)
+
     def told_before(self, tree: Tree, term: Term, sender: Contact) -> ToldMilestones:
-        """What a neighbour said of a stream that was over here when it came, and that goes on by what it reports."""
+        """What a neighbour said of a stream before it was one, or when that was over here."""
         milestones = tree.sources.take_told(term, sender.node_id)
         return milestones.told((0, NUMBER_MAX), self.host.now()) if milestones is not None else ()
 

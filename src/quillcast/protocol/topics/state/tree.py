@@ -1,6 +1,7 @@
 """One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,6 +30,13 @@ REACH_BITS = NUMBER_MAX.bit_length()
 REACH_MASK = (1 << REACH_BITS) - 1
 
 
+class WaitingJoin(NamedTuple):
+    """A child that is to be answered once this peer has a parent itself."""
+
+    join: Join
+    came_at: float
+
+
 class Tree:
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
 
@@ -53,7 +61,7 @@ class Tree:
         self.sources: Sources = NO_SOURCES
         self.leases: Leases = NO_LEASES
         self.beside: dict[bytes, Channel] = EMPTY  # to peers that are no children, as a scope's manager ordered
-        self.waiting: dict[bytes, Join] = EMPTY  # adopted, to be answered once this peer has a parent itself
+        self.waiting: dict[bytes, WaitingJoin] = EMPTY  # adopted children
         self.subscriptions: tuple[Subscription, ...] = ()
         self.unstarted: dict[int, Subscription] = EMPTY  # local subscriptions that wait for a parent
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
@@ -360,10 +368,14 @@ class Tree:
         self.beside = self.beside or {}
         self.beside[node] = channel
 
-    def await_parent(self, join: Join) -> None:
+    def await_parent(self, join: Join, now: float) -> None:
         """The peers to answer once this one has a parent."""
         self.waiting = self.waiting or {}
-        self.waiting[join.child.node_id] = join
+        self.waiting[join.child.node_id] = WaitingJoin(join, now)
+
+    def aged_joins(self, now: float) -> list[Join]:
+        """What those that wait say, after they waited until now."""
+        return [join.aged(now - came_at) for join, came_at in self.waiting.values()]
 
     def answer(self, node: bytes) -> None:
         """A peer waits for an answer no more."""
@@ -502,7 +514,7 @@ class Tree:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
         if self.flow.begun and (self.was_served or not self.receives):
             return Have(self.term, self.frontier)
-        haves = [join.have for join in self.waiting.values() if join.have is not None]
+        haves = [each.join.have for each in self.waiting.values() if each.join.have is not None]
         least = min(haves, key=lambda have: (have.term, have.frontier), default=None)
         return replace(least, own=False) if least is not None else None
 
