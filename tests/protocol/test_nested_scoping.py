@@ -483,3 +483,25 @@ def test_a_manager_believes_no_other_peer_that_speaks_for_a_member_scope() -> No
     member = manager.members.find(north.id)
     assert member is not None
     assert (member.party, manager.members.heard_at[north.id]) == (north, heard_at)
+
+
+@pytest.mark.parametrize("admission", ["root", "source"])
+def test_a_member_of_a_scope_within_scopes_is_the_root_of_topics_that_name_it_as_their_creator(admission: str) -> None:
+    campus = Campus(KAry(), KAry(), KAry(), 2)
+    village, creator = campus.village, campus.members["laboratory"][-1]
+    name, readers = f"{village.world.machines[creator].node_id.hex()}:room", dict[int, Reader]()
+    assert village.peers[creator].overlay.outside
+    village.act(creator, lambda peer: peer.create(name, Settings(admission=admission), lambda answer: None))
+    village.run(8)
+    for number in (0, *campus.everybody()):
+        village.subscribe(number, name, readers.setdefault(number, Reader()))
+    village.run(30)
+    publishers = {number: village.publisher(number, name) for number in (0, creator, campus.members["south"][-1])}
+    village.run(5)
+    for number, publisher in publishers.items():
+        village.publish(number, publisher, b"of %d" % number)
+    village.run(5)
+    assert village.root(name) == creator
+    sent = sorted(b"of %d" % number for number in publishers)
+    assert all(sorted(reader.payloads) == sent for reader in readers.values())
+    assert [publisher.stable for publisher in publishers.values()] == [1, 1, 1]
