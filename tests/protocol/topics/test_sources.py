@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import RELIABLE_STREAMS, Term
 from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
 from quillcast.live.admission.credentials import Credentials
@@ -177,6 +177,47 @@ def test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten(
     assert not reader.losses
 
 
+@pytest.mark.parametrize("heard", [True, False], ids=["the others heard it", "nobody heard it"])
+def test_where_a_root_dies_the_next_one_learns_from_its_children_what_is_stable_and_where_streams_ended(
+    *, heard: bool
+) -> None:
+    """The replicas keep descriptors and terms, and nothing of streams."""
+    village, readers = a_village(8, *range(6))
+    root = village.root("news")
+    source, slow = [number for number in range(5, -1, -1) if number != root][:2]
+    others = [number for number in range(8) if number not in (root, source)]
+    (publisher,) = publishers(village, source)
+    village.publish(source, publisher, b"stable")
+    village.run(5)
+    subscription = village.tree(slow, "news").subscriptions[0]  # type: ignore[union-attr]
+    readers[slow].room_bytes = 0
+    village.publish(source, publisher, b"not stable")
+    village.run(2)
+    term = publisher.term
+    village.kill(source)
+    ended = village.tree(root, "news").sources.states[term]  # type: ignore[union-attr]
+    while ended.end is None:
+        village.run(0.01)
+    if heard:
+        village.run(2)
+    known = {number: village.tree(number, "news") for number in others}
+    ends = {tree.sources.states[term].end for tree in known.values() if tree is not None}
+    assert ends == ({2} if heard else {None})
+    village.kill(root)
+    for _ in range(80):
+        village.run(1)
+        assert {stable for number in others for _, stable in streams(village, number).values()} <= {1}
+    assert village.root("news") != root
+    assert village.tree(village.root("news"), "news").sources.states[term].end == 2  # type: ignore[union-attr]
+    readers[slow].room_bytes = 1 << 20
+    village.act(slow, lambda peer: peer.drained(subscription))
+    village.run(5)
+    assert not any(streams(village, number) for number in others)
+    for number in {*others} & {*range(6)}:
+        assert readers[number].payloads == [b"stable", b"not stable"]
+        assert not readers[number].losses
+
+
 def test_a_source_whose_publishers_closed_leaves_the_tree_and_its_stream_is_forgotten() -> None:
     village, (reader,) = a_village(6, 0)
     source = next(number for number in range(1, 6) if not rooted(village, number))
@@ -264,6 +305,35 @@ def test_a_source_that_knows_of_no_other_is_told_that_it_is_one_too_many() -> No
     assert not reader.losses
     assert late.stable == 1
     assert TOPIC not in village.peers[third].topics.publishing.own_streams.crowded
+
+
+def test_more_sources_than_a_topic_has_room_for_wait_and_say_so_until_others_have_ended() -> None:
+    """By default it has room for 1,024. All of these but one have died, and their leases end."""
+    village, (reader,) = a_village(6, 0)
+    most = village.config.topics.streams_max
+    first, *others = (number for number in range(1, 6) if not rooted(village, number))
+    (early,) = publishers(village, first)
+    village.publish(first, early, b"early")
+    village.run(1)
+    root, tree = village.root("news"), village.tree(village.root("news"), "news")
+    dead = [Term(RELIABLE_STREAMS + 1, number.to_bytes(16)) for number in range(1, most)]
+    village.act(root, lambda peer: [peer.topics.source_streams.begin(tree, term, 0, None) for term in dead])
+    village.run(5)
+    assert (most, len(streams(village, root)), len(streams(village, 0))) == (1024, 1024, 1024)
+    waiting = {number: village.publisher(number, "news") for number in (0, root, *others)}
+    for number, publisher in waiting.items():
+        village.publish(number, publisher, b"of %d" % number)
+    village.publish(first, early, b"goes on")
+    village.run(5)
+    assert reader.payloads == [b"early", b"goes on"]
+    why = "topic news has as many sources as it may have (streams_max"
+    assert all(village.peers[number].bound(TOPIC).startswith(why) for number in waiting)
+    assert not village.peers[first].bound(TOPIC)
+    village.run(40)
+    assert sorted(reader.payloads[2:]) == sorted(b"of %d" % number for number in waiting)
+    assert [publisher.stable for publisher in waiting.values()] == [1] * len(waiting)
+    assert not any(village.peers[number].bound(TOPIC) for number in waiting)
+    assert not reader.losses
 
 
 def a_listed_village(count: int, *readers: int, entries: tuple[str, ...], **world: Any) -> tuple[Village, list[Reader]]:
