@@ -187,7 +187,7 @@ def scope_(name: str, network: str, prometheus: bool, as_json: bool) -> None:
     """Check the scope NAME by asking its manager, wherever it runs.
 
     CRITICAL: nobody knows the scope, or its manager does not answer. WARNING: there are no members, a member has been
-    silent for half a lease, or a topic waits.
+    silent for half a lease, a topic waits, or its policy was stopped.
     """
 
     def look() -> list[Finding]:

@@ -285,6 +285,7 @@ def _scope_troubles(scope: ScopeStatus, waiting: list[ScopeTopic]) -> Iterator[T
         if each.obstacle or each.unresponsive:
             yield State.WARNING, f"superscope {each.name}: {each.obstacle or 'its manager does not respond'}"
     yield from ((State.WARNING, f"topic {topic.name} waits: {topic.waits_for}") for topic in waiting)
+    yield from ((State.WARNING, f"topic {topic.name}: {topic.stopped}") for topic in scope.topics if topic.stopped)
 
 
 def of_link(status: NodeStatus, link: LinkStatus, bounds: Bounds) -> Finding:

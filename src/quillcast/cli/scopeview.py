@@ -218,6 +218,7 @@ def topics(status: ScopeStatus) -> Iterator[str]:
     yield from (f"  {topic.name} {_rooted(topic, status, names)}" for topic in status.topics if topic.root_scope)
     yield from (f"  {topic.name} waits: {topic.waits_for}" for topic in status.topics if topic.waits_for)
     yield from (f"  {topic.name}: {topic.change}" for topic in status.topics if topic.change)
+    yield from (f"  {topic.name}: {topic.stopped}" for topic in status.topics if topic.stopped)
     yield from (f"  {rule.pattern}: {sentence}" for rule in status.rules for sentence in rule.rights)
 
 
@@ -265,6 +266,8 @@ def tree(status: ScopeStatus, topic: ScopeTopic) -> Iterator[str]:
     yield f"{topic.name} in scope {status.name}: {'no policy' if topic.rule is None else policy(topic.rule)}"
     if topic.waits_for:
         yield f"it waits: {topic.waits_for}"
+    if topic.stopped:
+        yield topic.stopped
     entry = topic.entries[:1]
     for node in dict.fromkeys([*entry, *(source for source in below if source not in targets), *below]):
         if node not in drawn:

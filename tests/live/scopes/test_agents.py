@@ -26,11 +26,11 @@ from quillcast.core.trace import Mark
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.scopes import agents
 from quillcast.live.scopes.agentchild import AgentChild
-from quillcast.live.scopes.agentline import SocketLine, Surroundings
 from quillcast.live.scopes.agentorders import FROM_AGENT, TO_AGENT, Begin, FromAgent, ToAgent
 from quillcast.live.scopes.agents import QUESTIONS_MAX, TIMERS_MAX, WORDS_MAX, AgentLine, ConfinedAgent, LineListener
-from quillcast.live.scopes.plugins import InstalledRecoveries, check_recovery, protocol_class
+from quillcast.live.scopes.plugins import InstalledRecoveries, agent_line, check_recovery, protocol_class
 from quillcast.live.scopes.process import ANSWER_LIMIT_S, START_LIMIT_S
+from quillcast.live.scopes.socketline import SocketLine, Surroundings
 from quillcast.protocol.reliability.conformance import TIMES, check
 from quillcast.protocol.reliability.domain import AgentContext, Findings, Holder, StreamId
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
@@ -284,7 +284,7 @@ def test_an_agent_runs_in_a_process_that_can_be_killed(odd: str, told: str, monk
         member, loop = Member(), asyncio.get_running_loop()
         surroundings = Surroundings(member.hand, partial(Patience, loop))
         monkeypatch.setattr(agents, "START_LIMIT_S", 30.0)
-        agent = member.agent(odd, partial(SocketLine, surroundings))
+        agent = member.agent(odd, partial(agent_line, surroundings))
         assert isinstance(agent.line, SocketLine)
         try:
             async with asyncio.timeout(30.0):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from quillcast.live.scopes.confined import ConfinedPolicy, LastGood, PolicyStopped
+from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.orders import Make
 from quillcast.protocol.scopes.conformance import Nonconforming, check
 from quillcast.protocol.scopes.policies import Chain, KAry, Star
-from quillcast.protocol.scopes.policy import Group, WantedChannel
+from quillcast.protocol.scopes.policy import Group, PolicyStopped, WantedChannel
 
 HERE = Path(__file__).parent
 MODULE = "policies_in_need"
@@ -120,7 +120,7 @@ def test_a_policy_that_loops_is_killed(name: str) -> None:
     with confined(name, limit_s=0.2) as policy:
         with pytest.raises(PolicyStopped, match=f"policy {name} was stopped: it took longer than 0.2 s"):
             policy.channels(GROUP, (), unmeasured)
-        assert policy._process.returncode == -9
+        assert policy.process.returncode == -9
 
 
 @pytest.mark.parametrize(
@@ -146,24 +146,3 @@ def test_a_group_that_is_too_large_to_be_told_stops_the_policy(star: ConfinedPol
     standing = (WantedChannel(1, 2, None),) * (1 << 23)
     with pytest.raises(PolicyStopped, match=r"AskChannels has \d+ bytes; the most is 33554432"):
         star.channels(GROUP, standing, unmeasured)
-
-
-def test_the_last_good_channels_stay_between_those_that_are_left() -> None:
-    lines = list[str]()
-    with confined("Raises") as policy:
-        kept = LastGood(policy, lines.append)
-        standing = (WantedChannel(2, 1, 2), WantedChannel(2, 3, 2), WantedChannel(4, 1, 4), WantedChannel(1, 5, None))
-        after = Group((1, 2, 3, 5), (2,), (1, 3, 5))
-        assert kept.channels(after, standing, unmeasured) == (standing[0], standing[1], standing[3])
-        assert kept.channels(GROUP, standing, unmeasured) == standing
-        assert kept.fan_out_max(GROUP) == 5
-    (line,) = lines
-    assert line.startswith("policy Raises was stopped: ZeroDivisionError: no way out")
-    assert line.endswith("; the last good channels stay")
-
-
-def test_while_the_policy_works_its_answers_are_taken(star: ConfinedPolicy) -> None:
-    lines = list[str]()
-    kept = LastGood(star, lines.append)
-    assert kept.channels(GROUP, (), unmeasured) == Star().channels(GROUP, (), unmeasured)
-    assert (kept.fan_out_max(GROUP), kept.delivery, lines) == (5, "tree", [])

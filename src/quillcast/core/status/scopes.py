@@ -122,6 +122,8 @@ class ScopeTopic(Status, frozen=True):
     """How members repair it, as the scope's file says."""
     root_scope: str = ""
     """The scope that the topic is rooted at; empty: the overlay."""
+    stopped: str = ""
+    """Why its policy was stopped, and what to do; empty if it was not."""
 
 
 class SenderRate(Status, frozen=True):

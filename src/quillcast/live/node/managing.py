@@ -18,6 +18,7 @@ from quillcast.live.node.scopestatus import for_others, scope_status, shown_rule
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.scopes.rules import Rules
 from quillcast.live.scopes.serving import Served, Superscope
+from quillcast.live.scopes.socketline import Surroundings
 from quillcast.live.storage.store import Store
 from quillcast.live.transport import certificates
 from quillcast.live.transport.links import Links
@@ -37,9 +38,11 @@ class Managing:
     """The managers of scopes in one peer."""
 
     def __init__(
-        self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object], token_life_s: float
-    ) -> None:
+        self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object], token_life_s: float,
+        surroundings: Surroundings,
+    ) -> None:  # fmt: skip
         """`store` keeps the managers' states; `tell` is given a line for each problem."""
+        self._surroundings = surroundings
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._token_life_s = token_life_s
         self._challenges: dict[str, str] = {}
@@ -78,7 +81,9 @@ class Managing:
         else:
             manager = ScopeManager.new(party, owners, config, tokens)
         manager.state.draw_secret(secrets.token_bytes(KEY_BYTES))
-        scope.rules.restore(manager.state.settings)
+        for problem in await asyncio.to_thread(scope.rules.restore, manager.state.settings):
+            self._tell(problem)
+        scope.rules.serve(self._surroundings, partial(self._scoping.policy_answered, party.id))
         self._served[name] = scope
         self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))

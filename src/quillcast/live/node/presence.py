@@ -44,8 +44,8 @@ from quillcast.live.node.scopestatus import WAITS
 from quillcast.live.runtime.patience import Patience
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.runtime.yielding import Yielding
-from quillcast.live.scopes.agentline import Surroundings
 from quillcast.live.scopes.plugins import InstalledFilters, InstalledRecoveries
+from quillcast.live.scopes.socketline import Surroundings
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -143,7 +143,7 @@ class Presence:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
         self.managing = Managing(
-            pump, self.peer.scoping, self._store, self.links.problems.append, setting.live.token_life_s
+            pump, self.peer.scoping, self._store, self.links.problems.append, setting.live.token_life_s, surroundings
         )
         self.scope_questions = ScopeQuestions(pump, self.peer.scoping, self.managing)
         stack.callback(self.scope_questions.close)

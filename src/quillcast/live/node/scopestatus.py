@@ -221,6 +221,7 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
         change=manager.swaps.story(topic),
         recovery=rules.recovery(kept.name),
         root_scope=manager.scope_name(kept.root),
+        stopped=manager.stopped.get(topic, ""),
     )
 
 

@@ -6,7 +6,6 @@ rights of the peer's user, so install only what you trust, and pin files by thei
 """
 
 import time
-from collections.abc import Callable
 from typing import TypeVar
 
 from quillcast.core.errors import LocalError, Malformed
@@ -14,17 +13,16 @@ from quillcast.live.scopes import orders
 from quillcast.live.scopes.framing import encoded, left_until, receive
 from quillcast.live.scopes.process import ANSWER_LIMIT_S, MEMORY_BYTES_MAX, START_LIMIT_S, ConfinedProcess
 from quillcast.protocol.scopes.conformance import Nonconforming, check_channels, check_mechanism
-from quillcast.protocol.scopes.policy import ALL, Delivery, Group, RoundTrips, WantedChannel
+from quillcast.protocol.scopes.policy import Delivery, Group, PolicyStopped, RoundTrips, WantedChannel
 
 A = TypeVar("A")
 
 
-class PolicyStopped(LocalError):
-    """A policy of another package was stopped; the text says why."""
-
-
 class ConfinedPolicy:
-    """A `ScopePolicy` in a process of its own. Close it, or use it in a `with` statement."""
+    """A `ScopePolicy` in a process of its own, whose caller waits for answers. A peer does not (`PolicyBeside`).
+
+    Close it, or use it in a `with` statement.
+    """
 
     delivery: Delivery
     about: str
@@ -44,34 +42,34 @@ class ConfinedPolicy:
 
         `hash_seed` is that of the process: equal ones make equal mistakes with the order of sets.
         """
-        self.name, self._limit_s = make.name, answer_limit_s
+        self.name, self.limit_s = make.name, answer_limit_s
         self._stopped, self._what = "", "cannot be made"
-        self._process = ConfinedProcess(
+        self.process = ConfinedProcess(
             "quillcast.live.scopes.child", START_LIMIT_S + answer_limit_s, memory_bytes_max, hash_seed
         )
-        self._line = self._process.line
+        self._line = self.process.line
         made = self._ask(make, orders.Made, START_LIMIT_S)
         self.delivery, self.about, self.mechanism = made.delivery, made.about, made.mechanism
         if self.mechanism:
             try:
                 check_mechanism(self.mechanism)
             except Nonconforming as broken:
-                raise self._stop(str(broken)) from None
+                raise self.stop(str(broken)) from None
         self._what = "was stopped"
 
     def fan_out_max(self, group: Group) -> int:
         """Ask the policy. Raises `PolicyStopped`."""
-        return self._ask(orders.AskFanOut(group), orders.FanOutIs, self._limit_s).bound
+        return self._ask(orders.AskFanOut(group), orders.FanOutIs, self.limit_s).bound
 
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """Ask the policy, and check the answer. Raises `PolicyStopped`."""
-        answer = self._ask(orders.AskChannels(group, standing), orders.ChannelsAre, self._limit_s, (group, round_trips))
+        answer = self._ask(orders.AskChannels(group, standing), orders.ChannelsAre, self.limit_s, (group, round_trips))
         try:
             check_channels(group, answer.channels, answer.bound, self.mechanism)
         except Nonconforming as broken:
-            raise self._stop(str(broken)) from None
+            raise self.stop(str(broken)) from None
         return answer.channels
 
     def _ask(
@@ -83,22 +81,19 @@ class ConfinedPolicy:
         deadline = time.monotonic() + limit_s
         try:
             while isinstance(answer := self._exchange(order, deadline), orders.AskRoundTrips) and group is not None:
-                members, round_trips = group[0].members, group[1]
-                known = answer.source in members
-                seconds = (round_trips(answer.source, each) if known else None for each in members)
-                order = orders.RoundTripsAre(tuple(seconds))
+                order = orders.RoundTripsAre(row(answer.source, *group))
         except TimeoutError:
-            raise self._stop(f"it took longer than {limit_s:g} s; make it faster, or the scope smaller") from None
+            raise self.stop(too_long(limit_s)) from None
         except (EOFError, OSError):
-            raise self._stop(self._process.ended()) from None
+            raise self.stop(self.process.ended()) from None
         except Malformed as error:
-            raise self._stop(f"it sent an invalid answer: {error}") from None
+            raise self.stop(f"it sent an invalid answer: {error}") from None
         except LocalError as error:
-            raise self._stop(str(error)) from None
+            raise self.stop(str(error)) from None
         if isinstance(answer, orders.PolicyFailed):
-            raise self._stop(answer.why)
+            raise self.stop(answer.why)
         if not isinstance(answer, kind):
-            raise self._stop(f"it answers {type(answer).__name__} when asked for {kind.__name__}")
+            raise self.stop(f"it answers {type(answer).__name__} when asked for {kind.__name__}")
         return answer
 
     def _exchange(self, order: orders.Order, deadline: float) -> orders.Answer:
@@ -106,7 +101,8 @@ class ConfinedPolicy:
         self._line.sendall(encoded(order))
         return receive(self._line, orders.ANSWERS, deadline)
 
-    def _stop(self, why: str) -> PolicyStopped:
+    def stop(self, why: str) -> PolicyStopped:
+        """End the process because of a fault."""
         self.close()
         named = why.startswith(f"policy {self.name}")
         self._stopped = why if named else f"policy {self.name} {self._what}: {why}"
@@ -115,7 +111,7 @@ class ConfinedPolicy:
     def close(self) -> None:
         """End the process."""
         self._stopped = self._stopped or f"policy {self.name} is closed"
-        self._process.close()
+        self.process.close()
 
     def __enter__(self) -> "ConfinedPolicy":
         return self
@@ -124,43 +120,12 @@ class ConfinedPolicy:
         self.close()
 
 
-class LastGood:
-    """A `ScopePolicy` that answers with the channels that stand once its policy has been stopped, and says why."""
+def row(source: int, group: Group, round_trips: RoundTrips) -> tuple[float | None, ...]:
+    """The round trips from one member to each, in the order of the group."""
+    known = source in group.members
+    return tuple(round_trips(source, each) if known else None for each in group.members)
 
-    delivery: Delivery
 
-    def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object], called: str = "") -> None:
-        """`tell` is given the reason, once. `called` is the same for the same policy after a restart."""
-        self.delivery, self.mechanism, self._policy, self._called = policy.delivery, policy.mechanism, policy, called
-        self._tell: Callable[[str], object] | None = tell
-
-    def __repr__(self) -> str:
-        return self._called
-
-    def fan_out_max(self, group: Group) -> int:
-        """The bound; without the policy, there is none but the size of the group."""
-        try:
-            return self._policy.fan_out_max(group)
-        except PolicyStopped as stopped:
-            self._say(stopped)
-            return len(group.members)
-
-    def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
-    ) -> tuple[WantedChannel, ...]:
-        """What the policy wants, or else what stands between those that are still members."""
-        try:
-            return self._policy.channels(group, standing, round_trips)
-        except PolicyStopped as stopped:
-            self._say(stopped)
-            left = frozenset(group.members)
-            return tuple(
-                each
-                for each in standing
-                if {each.source, each.target, each.source if each.origin is None else each.origin} <= left | {ALL}
-            )
-
-    def _say(self, stopped: PolicyStopped) -> None:
-        if self._tell is not None:
-            self._tell(f"{stopped}; the last good channels stay")
-            self._tell = None
+def too_long(limit_s: float) -> str:
+    """Why a policy is stopped that did not answer in time."""
+    return f"it took longer than {limit_s:g} s; make it faster, or the scope smaller"

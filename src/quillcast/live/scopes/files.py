@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
 from quillcast.files import SCOPE_BYTES_MAX, read_text
-from quillcast.live.scopes.confined import ConfinedPolicy, PolicyStopped
+from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.plugins import PolicyUnavailable, check_recovery, opened, unknown_filters
 from quillcast.protocol.scopes import config
 from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
 from quillcast.protocol.scopes.filters import stops
 from quillcast.protocol.scopes.policies import first_line
-from quillcast.protocol.scopes.policy import Delivery
+from quillcast.protocol.scopes.policy import Delivery, PolicyStopped
 
 _PROMISES: Mapping[Delivery, str] = {
     "tree": "Each receiver gets one copy of each bundle.",

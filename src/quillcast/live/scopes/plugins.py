@@ -16,10 +16,12 @@ from quillcast.core.envelope import Envelope
 from quillcast.core.errors import LocalError
 from quillcast.core.extensions import offered
 from quillcast.files import SETTINGS_BYTES_MAX, read_bytes
-from quillcast.live.scopes.agentline import SocketLine, Surroundings
-from quillcast.live.scopes.agents import ConfinedAgent
+from quillcast.live.scopes.agentorders import FROM_AGENT, FromAgent
+from quillcast.live.scopes.agents import ConfinedAgent, LineListener
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.orders import Make
+from quillcast.live.scopes.process import ANSWER_LIMIT_S, MEMORY_BYTES_MAX, START_LIMIT_S, ConfinedProcess
+from quillcast.live.scopes.socketline import SocketLine, Surroundings
 from quillcast.protocol.reliability.domain import AgentContext, RecoveryProtocol
 from quillcast.protocol.reliability.protocols import BUILT_IN as BUILT_IN_RECOVERIES
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
@@ -153,7 +155,7 @@ class InstalledRecoveries(Mapping[str, Callable[[AgentContext], RecoveryProtocol
     def _made(self, name: str, context: AgentContext) -> RecoveryProtocol:
         try:
             return ConfinedAgent(
-                name, offered(RECOVERIES)[name].value, context, partial(SocketLine, self._surroundings), self._tell
+                name, offered(RECOVERIES)[name].value, context, partial(agent_line, self._surroundings), self._tell
             )
         except OSError as error:
             self._tell(f"recovery protocol {name} cannot be started: {error.strerror}; members repair along the tree")
@@ -167,6 +169,13 @@ class InstalledRecoveries(Mapping[str, Callable[[AgentContext], RecoveryProtocol
 
     def __len__(self) -> int:
         return len(offered(RECOVERIES))
+
+
+def agent_line(surroundings: Surroundings, listener: LineListener) -> SocketLine[FromAgent]:
+    """Start a process for a recovery agent. Raises `OSError`."""
+    limit_s = START_LIMIT_S + ANSWER_LIMIT_S
+    process = ConfinedProcess("quillcast.live.scopes.agentchild", limit_s, MEMORY_BYTES_MAX)
+    return SocketLine(surroundings, process, FROM_AGENT, listener.came, listener.failed)
 
 
 def protocol_class(name: str) -> Callable[[AgentContext], RecoveryProtocol]:

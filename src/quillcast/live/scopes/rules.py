@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
-from quillcast.live.scopes.confined import ConfinedPolicy, LastGood
+from quillcast.live.scopes.beside import PolicyBeside
+from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.plugins import check_recovery, opened, unknown_filters
+from quillcast.live.scopes.socketline import Surroundings
 from quillcast.protocol.scopes import patterns
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.config import Described, ScopeFileWrong, TopicRule
@@ -26,8 +28,8 @@ class OpenRule(NamedTuple):
 
     rule: TopicRule
     policy: ScopePolicy
-    confined: ConfinedPolicy | None
-    """The policy's process, if it has one."""
+    beside: PolicyBeside | None
+    """The same if it has a process of its own."""
 
 
 class Rules:
@@ -42,12 +44,19 @@ class Rules:
         self._file = list[OpenRule]()
         self._set = list[OpenRule]()
         self._dropped = list[OpenRule]()  # a change that is under way may still ask them
+        self._served: tuple[Surroundings, Callable[[bytes], object]] | None = None
         try:
             for at, rule in enumerate(described.scope.topics):
                 self._file.append(self._of_file(at, rule))
         except LocalError:
             self.close()
             raise
+
+    def serve(self, surroundings: Surroundings, answered: Callable[[bytes], object]) -> None:
+        """A manager goes by the policies from now on (`PolicyBeside.serve`)."""
+        self._served = surroundings, answered
+        for each in (*self._file, *self._set):
+            self._begin(each)
 
     def policy(self, topic: str) -> ScopePolicy | None:
         """The policy of a topic. None: the scope does not carry it."""
@@ -116,6 +125,7 @@ class Rules:
         """Let this rule decide from now on, in place of one that was set for the same pattern."""
         self._drop(opened.rule.pattern)
         self._set.insert(0, opened)
+        self._begin(opened)
 
     def unset(self, pattern: str) -> None:
         """Return to the file's rule. Raises `LocalError` if none was set for the pattern."""
@@ -124,20 +134,29 @@ class Rules:
             others = f"; there are policies set for: {known}" if known else ""
             raise LocalError(f"no policy is set for {pattern}{others}")
 
-    def restore(self, settings: Iterable[TopicRule]) -> None:
-        """Set what was set before. A policy that is not there any more is told of, and the other rules decide."""
+    def restore(self, settings: Iterable[TopicRule]) -> list[str]:
+        """Set what was set before; this may start processes.
+
+        A policy that is not there any more is left out, and the other rules decide. A line for each says why.
+        """
+        problems = list[str]()
         for rule in reversed(tuple(settings)):
             try:
                 self.set(self.opened(rule))
             except LocalError as problem:
                 name = self._described.scope.name
-                self._tell(f"scope {name}: the policy set for {rule.pattern} is left out: {problem}")
+                problems.append(f"scope {name}: the policy set for {rule.pattern} is left out: {problem}")
+        return problems
 
     def close(self) -> None:
         """End the processes of policies."""
         for each in (*self._file, *self._set, *self._dropped):
-            if each.confined is not None:
-                each.confined.close()
+            if each.beside is not None:
+                each.beside.close()
+
+    def _begin(self, rule: OpenRule) -> None:
+        if self._served is not None and rule.beside is not None:
+            rule.beside.serve(*self._served)
 
     def _found(self, topic: str) -> OpenRule | None:
         by_file = _first(self._file, topic)
@@ -163,9 +182,10 @@ class Rules:
     def _opened(self, rule: TopicRule) -> OpenRule:
         folder = Path(self._described.file).parent
         policy = opened(rule.policy, rule.parameters, sha256=rule.sha256, folder=folder)
-        confined = policy if isinstance(policy, ConfinedPolicy) else None
-        called = f"{rule.policy} {rule.parameters} {rule.sha256}"
-        return OpenRule(rule, policy if confined is None else LastGood(confined, self._tell, called), confined)
+        if not isinstance(policy, ConfinedPolicy):
+            return OpenRule(rule, policy, None)
+        beside = PolicyBeside(policy, self._tell, f"{rule.policy} {rule.parameters} {rule.sha256}")
+        return OpenRule(rule, beside, beside)
 
 
 def _first(rules: Iterable[OpenRule], topic: str) -> OpenRule | None:

@@ -5,6 +5,7 @@ channel. Candidates are the members that came first. The entry point is the near
 are preferably other members, because the entry point has enough work.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
@@ -37,8 +38,9 @@ from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle, Role, does
 from quillcast.protocol.scopes.policies import called
 from quillcast.protocol.scopes.policies.links import Pair, build_tree
-from quillcast.protocol.scopes.policy import ALL, Group, ScopePolicy, WantedChannel, mechanism_of
+from quillcast.protocol.scopes.policy import ALL, Group, NoAnswer, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
+from quillcast.protocol.scopes.reach import carried, unreached
 from quillcast.protocol.scopes.state import RING_MAX, Member, ScopeConfig, ScopeState, Topic
 from quillcast.protocol.scopes.swaps import Swap
 from quillcast.protocol.scopes.uses import Doing
@@ -95,6 +97,7 @@ class Composition:
         self.none = Role(topic)  # of members that do nothing in it for themselves
         self.policy, self.swap = policy, swap
         self.asks_round_trips = False  # does the policy use those between members?
+        self.unanswered: NoAnswer | None = None  # why the policy in use does not say which channels it wants
         self.senders = [sender for sender in state.senders.values() if topic in sender.topics]
         self.entering = config.entering(self.kept.name)
         using = [each for each in users if self._uses(each)]
@@ -183,7 +186,7 @@ class Composition:
         if self.policy is not None:
             self._carry_on(self.policy)
         if self.swap is not None:
-            self.swap.carry_by(self._channels_of(self.swap))
+            self.swap.carry_by(*self._channels_of(self.swap))
         ends = self._ends()
         self.members = {
             label: each for label, each in self.members.items() if label in ends or label not in self.departing
@@ -191,15 +194,31 @@ class Composition:
         self.kept.leave_by(tuple(dict.fromkeys((*self.kept.delegates, *self._upwards()))))
         former = self.kept.links
         self._choose_links()
-        if former and self.kept.records:
-            self._bridge(former)
+        self._bridge(former)
 
     def _bridge(self, former: Sequence[Pair]) -> None:
-        """New links carry everything to members that came, or lost the one above them, until channels lead there."""
-        parents = {target: source for source, target in former}
-        alone = {target for source, target in self.kept.links if parents.get(target) not in self.state.members}
-        bridges = [WantedChannel(*link, None) for link in self.kept.links if link[1] in alone and link not in former]
-        self.kept.carry_by(self.kept.wanted, (*self.kept.surplus, *_without(bridges, self.kept.channels)))
+        """Until channels lead to members that came, or lost the one above them, links carry everything there.
+
+        While the policy gives no answer, they do so wherever its channels do not lead.
+        """
+        links, bridges = self.kept.links, self.kept.bridges
+        if self.policy is not None and self.unanswered is not None:
+            lost = unreached(self.policy.delivery, self._group(), self.kept.channels, self._carried())
+            both_ways = (pair for link in links for pair in (link, link[::-1]))
+            self.kept.bridge(tuple(pair for pair in both_ways if pair[1] in lost))
+            return
+        self.kept.bridge(())
+        if former and self.kept.records:
+            parents = {target: source for source, target in former}
+            alone = {target for source, target in links if parents.get(target) not in self.state.members}
+            new = [link for link in links if link[1] in alone and link not in former]
+            carrying = tuple(WantedChannel(*link, None) for link in dict.fromkeys((*bridges, *new)))
+            surplus = _without(self._between_members(carrying), self.kept.channels)
+            self.kept.carry_by(self.kept.wanted, (*self.kept.surplus, *surplus))
+
+    def _carried(self) -> tuple[int, ...]:
+        """The members at which bundles begin their way on channels. Those of others take the links of the tree."""
+        return carried(self._group(), self.kept.channels, self.kept.entries[:1])
 
     def _begins_here(self) -> bool:
         """Is the rendezvous point of a topic rooted at a managed scope at, or in, a member that takes part?"""
@@ -211,22 +230,33 @@ class Composition:
         New ones are added at once, which harms no bundle. Channels that it no longer wants stay until others have
         replaced them (`swaps`), if any of them leads to a member that still receives.
         """
-        wanted, receivers = self._wanted(policy, self.kept.wanted), frozenset((ALL, *self._group().receivers))
+        wanted, self.unanswered = self._wanted(policy, self.kept.wanted)
+        receivers = frozenset((ALL, *self._group().receivers))
         former = _without(self._between_members(self.kept.channels), wanted)
         are_missed = self.kept.records and any(each.target in receivers for each in former)
         self.kept.carry_by(wanted, former if are_missed else ())
 
-    def _channels_of(self, swap: Swap) -> tuple[WantedChannel, ...]:
-        """The channels of a change: the policy's new ones, or the former ones, all of which stay for now."""
-        if swap.begins_later:
-            return self.kept.wanted if swap.renews else self._wanted(swap.other, swap.channels)
-        standing = self._between_members(swap.channels)
-        wanted = () if swap.renews else self._wanted(swap.other, standing)
-        return (*standing, *_without(wanted, standing))
+    def _channels_of(self, swap: Swap) -> tuple[tuple[WantedChannel, ...], NoAnswer | None]:
+        """The channels of a change: those to come as the policy wants them, or former ones, none of which goes yet.
 
-    def _wanted(self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]) -> tuple[WantedChannel, ...]:
-        wanted = policy.channels(self._group(), self._between_members(standing), self._round_trip)
-        return self._between_members(wanted)
+        And why the policy that is to come does not say which it wants, if it does not.
+        """
+        if swap.begins_later:
+            return (self.kept.wanted, None) if swap.renews else self._wanted(swap.other, swap.channels)
+        standing = self._between_members(swap.channels)
+        wanted = () if swap.renews else self._wanted(swap.other, standing)[0]
+        return (*standing, *_without(wanted, standing)), None
+
+    def _wanted(
+        self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]
+    ) -> tuple[tuple[WantedChannel, ...], NoAnswer | None]:
+        """What a policy wants. If it gives no answer: what stands between those that still take part, and why."""
+        group, standing = self._group(), self._between_members(standing)
+        try:
+            return self._between_members(policy.channels(group, standing, self._round_trip)), None
+        except NoAnswer as why:
+            left = frozenset((*group.members, ALL, None))
+            return tuple(each for each in standing if left.issuperset(each[:3])), why.with_traceback(None)
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
@@ -248,8 +278,11 @@ class Composition:
 
     def _round_trip(self, source: int, target: int) -> float | None:
         self.asks_round_trips = True
-        head = self.state.members[target].head(self.topic)
-        return self._way(self.state.members[source], head.node_id) if head is not None else None
+        known = self.state.members
+        if source not in known or target not in known:
+            return None  # a policy that answers later may ask about one that is gone
+        head = known[target].head(self.topic)
+        return self._way(known[source], head.node_id) if head is not None else None
 
     def _way(self, member: Member, to: bytes) -> float | None:
         head = member.head(self.topic)
@@ -448,20 +481,27 @@ class Composition:
         channels = {each[:2]: None for each in single if each.origin in (None, *self.kept.entries[:1])}
         if self._is_tree_only():
             ways = self._spanning(()) if to_all else _shortest(channels, self.kept.entries[:1])
-            self.kept.link(tuple(ways), records=False)
+            self.kept.link(self._whole(tuple(ways)), records=False)
             return
         records = self.kept.records or self.around.assignment.records or not self._is_plain()
         if records and self._has_tree:
             links = self._spanning(self.kept.links or _shortest(channels, self.kept.entries[:1]))
         else:
             links = self._spanning(self.kept.links) if to_all else tuple(channels)
-        self.kept.link(links, records=records)
+        self.kept.link(self._whole(links), records=records)
 
-    def _spanning(self, standing: Sequence[Pair]) -> tuple[Pair, ...]:
+    def _whole(self, links: tuple[Pair, ...]) -> tuple[Pair, ...]:
+        """Links that lead to all receivers, also to those that a policy without an answer does not know of."""
+        if self.unanswered is None:
+            return links
+        standing = tuple(dict.fromkeys((*links, *self.kept.links)))
+        return self._spanning(standing, max((LINKS_MAX, *Counter(source for source, _ in links).values())))
+
+    def _spanning(self, standing: Sequence[Pair], children_max: int = LINKS_MAX) -> tuple[Pair, ...]:
         """Links of a tree from the entry point to all receivers, which keeps the present ones."""
         departing = (label for label in self.departing if label in self.members)
         nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers, *departing])
-        parents = build_tree([*nodes], standing, LINKS_MAX).parents if len(nodes) > 1 else {}
+        parents = build_tree([*nodes], standing, children_max).parents if len(nodes) > 1 else {}
         return tuple((source, target) for target, source in parents.items())
 
     @property
@@ -497,17 +537,20 @@ class Composition:
         Members that stay only until no bundle needs them any longer get everything over their links.
         """
         links, mechanism = dict.fromkeys(self.kept.links), self._mechanism(self.policy)
+        bridges = frozenset(self.kept.bridges)
         for each in self.kept.channels:
             beside = self._has_tree and each[:2] not in links
-            links.pop(each[:2], None)
+            if each[:2] not in bridges:
+                links.pop(each[:2], None)
             rates = self._border_rates(each.source)
             constraint = Constraint(self.topic, depth, each.origin, beside, self.kept.version, rates=rates)
             yield from self._orders(each, constraint, mechanism)
-        for source, target in links:
-            link = WantedChannel(
-                source, target, None, _left_to_links(mechanism) if target not in self.departing else None
-            )
-            yield self._order(link, Constraint(self.topic, depth, None, version=self.kept.version))
+        for source, target in dict.fromkeys((*links, *self.kept.bridges)):
+            is_bridge = (source, target) in bridges
+            everything = is_bridge or target in self.departing
+            link = WantedChannel(source, target, None, None if everything else _left_to_links(mechanism))
+            for origin in self._carried() if is_bridge else (None,):
+                yield self._order(link, Constraint(self.topic, depth, origin, version=self.kept.version))
         if self.swap is not None:
             mechanism = self._mechanism(self.swap.other)
             left = [(*link, None, _left_to_links(mechanism)) for link in self.kept.links if mechanism]

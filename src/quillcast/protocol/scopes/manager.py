@@ -46,7 +46,7 @@ from quillcast.protocol.scopes.messages import (
     does,
 )
 from quillcast.protocol.scopes.orders import Common, OrderBook
-from quillcast.protocol.scopes.policy import ALL
+from quillcast.protocol.scopes.policy import ALL, PolicyStopped, of_topic
 from quillcast.protocol.scopes.receiver import Receiver
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
 from quillcast.protocol.scopes.rights import Entitlements
@@ -75,6 +75,7 @@ class ScopeManager:
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
+        self.stopped: dict[bytes, str] = {}  # why the policies of topics were stopped
         self.now = 0.0
         self.topics: dict[bytes, None] = dict.fromkeys(state.topics)  # to be composed
         self.changed = True
@@ -162,6 +163,13 @@ class ScopeManager:
         """`config.policy` gives other answers from now on: topics change in two phases (`swaps`)."""
         self.swaps.retry()
         self._mark(self.state.topics)
+        return self._effects(())
+
+    def policy_answered(self, topic: bytes) -> list[Effect]:
+        """The policy of a topic says now which channels it wants, or was stopped."""
+        if self.superseded or topic not in self.state.topics:
+            return []
+        self._mark([topic])
         return self._effects(())
 
     def assignment(self, topic: bytes) -> Assignment:
@@ -326,6 +334,7 @@ class ScopeManager:
                 self.state.topics.pop(topic, None)
                 self.measuring.forget_topic(topic)
                 self.swaps.forget(topic)
+                self.stopped.pop(topic, None)
             elif kept is None or kept.root not in [role.root for role in roles]:
                 self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
             self._cascade(topic)
@@ -472,10 +481,12 @@ class ScopeManager:
         parts = dict[int, Part]()
         between_members = False
         if (kept := self.state.topics.get(topic)) is not None:
-            self.swaps.want(topic, self.config.policy(kept.name), self.now)
+            policy = self.config.policy(kept.name)
+            self.swaps.want(topic, policy and of_topic(policy, topic), self.now)
             composition = self._composition(topic)
             parts = composition.composed()
             between_members = composition.asks_round_trips
+            self._note_stopped(topic, composition)
             if kept.surplus and self.swaps.renew(topic, kept.wanted, self.now):
                 self._mark([topic])
             kept.go_by(*self.swaps.saved(topic))
@@ -491,6 +502,17 @@ class ScopeManager:
                 assignment = msgspec.structs.replace(part.assignment, refusals=refusals)
                 parts[member.label] = part._replace(assignment=assignment)
         self.changed = self.orders.update(topic, parts) or self.changed
+
+    def _note_stopped(self, topic: bytes, composition: Composition) -> None:
+        """Why a topic's policy was stopped, and what to do. Nothing changes to a policy that was stopped."""
+        self.stopped.pop(topic, None)
+        if isinstance(composition.unanswered, PolicyStopped):
+            self.stopped[topic] = (
+                f"{composition.unanswered}; the last good channels stay, and members that they do not lead to are "
+                "served along the topic's tree; to go on, set a policy (quillcast scope policy set)"
+            )
+        if self.swaps.ends_unanswered(topic):
+            self._mark([topic])
 
     def _refusals(
         self, member: Member, topic: bytes, above: tuple[tuple[Doing, str], ...]

@@ -8,6 +8,7 @@ channels and installs the difference.
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
+from quillcast.core.errors import LocalError
 from quillcast.protocol.scopes.filters import Filter
 
 Delivery = Literal["tree", "redundant", "lossy"]
@@ -45,6 +46,18 @@ RoundTrips = Callable[[int, int], float | None]
 """The measured round trip between two members in seconds; None: not measured."""
 
 
+class NoAnswer(LocalError):
+    """A policy in a process of its own gives no answer. The channels that stand stay."""
+
+
+class AnswerComes(NoAnswer):
+    """It is being asked. When it has answered, the manager learns of that (`ScopeManager.policy_answered`)."""
+
+
+class PolicyStopped(NoAnswer):
+    """It was stopped; the text says why."""
+
+
 class ScopePolicy(Protocol):
     """Decides which channels the members of a scope keep.
 
@@ -72,3 +85,12 @@ def mechanism_of(policy: ScopePolicy) -> str:
     """The external multicast mechanism that a policy uses; empty if it uses none."""
     mechanism: str = getattr(policy, "mechanism", "")
     return mechanism
+
+
+def of_topic(policy: ScopePolicy, topic: bytes) -> ScopePolicy:
+    """The policy as it is asked in a topic: its method `of_topic` says so, if it has one, because it answers later.
+
+    Such a policy raises `NoAnswer` until then.
+    """
+    own: Callable[[bytes], ScopePolicy] | None = getattr(policy, "of_topic", None)
+    return policy if own is None else own(topic)

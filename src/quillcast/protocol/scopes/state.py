@@ -184,6 +184,8 @@ class Topic(msgspec.Struct):
     """The members that publish where that is bounded, in the order in which they began."""
     subscribing: tuple[int, ...] = ()
     """The same for those that subscribe."""
+    bridges: tuple[tuple[int, int], ...] = ()
+    """The links, up or down, that carry everything: the policy gives no answer, and its channels do not lead there."""
 
     def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...]) -> None:
         """Make these members its entry points and delegates."""
@@ -206,9 +208,13 @@ class Topic(msgspec.Struct):
         """Set the links of its tree, and whether bundles take channels with records."""
         self.links, self.records = links, records
 
+    def bridge(self, links: tuple[tuple[int, int], ...]) -> None:
+        """These of its links, up or down, carry everything."""
+        self.bridges = links
+
     def clear(self) -> None:
         """No member carries it any longer."""
-        self.entries = self.delegates = self.exits = self.channels = self.surplus = self.links = ()
+        self.entries = self.delegates = self.exits = self.channels = self.surplus = self.links = self.bridges = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
         """Set the policy in force, and the change in progress."""

@@ -19,7 +19,16 @@ from enum import Enum
 
 import msgspec
 
-from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, ScopePolicy, WantedChannel, mechanism_of
+from quillcast.protocol.scopes.policy import (
+    Delivery,
+    Group,
+    NoAnswer,
+    PolicyStopped,
+    RoundTrips,
+    ScopePolicy,
+    WantedChannel,
+    mechanism_of,
+)
 from quillcast.protocol.scopes.records import VERSIONS
 from quillcast.protocol.scopes.state import Basis, Change, Topic
 
@@ -78,17 +87,19 @@ class Swap(msgspec.Struct):
     """Those who have not answered yet."""
     renews: bool = False
     """Does the policy stay the same, for other members?"""
+    unanswered: NoAnswer | None = None
+    """Why the policy that is to be in force does not say which channels it wants."""
 
     @property
     def begins_later(self) -> bool:
         """Are its channels not in use yet?"""
         return self.phase is Phase.INSTALLING
 
-    def carry_by(self, channels: tuple[WantedChannel, ...]) -> None:
+    def carry_by(self, channels: tuple[WantedChannel, ...], unanswered: NoAnswer | None = None) -> None:
         """Set the other policy's channels. If they change before they are used, members acknowledge them again."""
-        if self.begins_later and channels != self.channels:
+        if self.begins_later and (channels != self.channels or unanswered is not None):
             self.told = None
-        self.channels = channels
+        self.channels, self.unanswered = channels, unanswered
 
 
 class Swaps:
@@ -159,6 +170,14 @@ class Swaps:
         swap, refused = self.running.get(topic), self.refused.get(topic)
         return wanted != (swap.other if swap is not None else refused[0] if refused is not None else None)
 
+    def ends_unanswered(self, topic: bytes) -> bool:
+        """Was the policy stopped that a topic changes to? Then the change is over."""
+        swap = self.running.get(topic)
+        if swap is None or not isinstance(swap.unanswered, PolicyStopped):
+            return False
+        self._abort(topic, str(swap.unanswered))
+        return True
+
     def retry(self) -> None:
         """An operator set policies again: changes that ended may start again."""
         self.refused = {}
@@ -174,6 +193,7 @@ class Swaps:
         if swap is None:
             return refused[1] if refused is not None else ""
         waits, what = ", ".join(map(self.name, swap.awaited)), "channels" if swap.renews else "the policy"
+        waits = str(swap.unanswered or waits)
         return f"changing {what}: {swap.phase.value}" + (f", waiting for {waits}" if waits else "")
 
     # ---- what members do
@@ -181,7 +201,7 @@ class Swaps:
     def told(self, topic: bytes, numbers: dict[int, int]) -> None:
         """The members that take part were sent orders of these numbers."""
         swap = self.running.get(topic)
-        if swap is not None and swap.told is None:
+        if swap is not None and swap.told is None and swap.unanswered is None:
             swap.told = numbers
             swap.awaited = {label: number for label, number in numbers.items() if self.held.get(label, -1) < number}
 
@@ -209,6 +229,8 @@ class Swaps:
     def passed(self, now: float) -> Iterator[tuple[bytes, Swap | None]]:
         """The topics whose channels change, with the policy in force from now on, or None if a change has ended."""
         for topic, swap in list(self.running.items()):
+            if swap.unanswered is not None:
+                swap.since = now  # it has members install nothing yet
             answered, overdue = swap.told is not None and not swap.awaited, now - swap.since > self.lease_s
             if swap.begins_later and (answered or (overdue and swap.renews)):
                 former, self.in_force[topic] = self.in_force[topic], swap.other

@@ -191,6 +191,11 @@ class Scoping:
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].policies_changed())
 
+    def policy_answered(self, scope: bytes, topic: bytes) -> None:
+        """The policy of a topic in a scope that is managed here was asked, and has answered or was stopped."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].policy_answered(topic))
+
     @property
     def is_refused(self) -> bool:
         """Does a scope not admit this peer that is to be its member?"""

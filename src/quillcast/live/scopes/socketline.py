@@ -1,16 +1,17 @@
-"""The line to a recovery agent's process, on the event loop. Neither side of it waits for the other."""
+"""The line to a confined process, on the event loop. Neither side of it waits for the other."""
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import msgspec
 
 from quillcast.core.errors import Malformed
-from quillcast.live.scopes.agentorders import FROM_AGENT
-from quillcast.live.scopes.agents import LineListener, Wait
+from quillcast.live.scopes.agents import Wait
 from quillcast.live.scopes.framing import cut, encoded
-from quillcast.live.scopes.process import ANSWER_LIMIT_S, MEMORY_BYTES_MAX, START_LIMIT_S, ConfinedProcess
+from quillcast.live.scopes.process import ConfinedProcess
 
+T = TypeVar("T")
 _READ_BYTES = 64 << 10
 _ENDED_S = 0.05  # for a process that closed its end of the line to be gone; the peer waits for it
 
@@ -22,15 +23,15 @@ class Surroundings:
         self.hand, self.wait = hand, wait
 
 
-class SocketLine:
-    """An `agents.AgentLine` to a process of its own."""
+class SocketLine(Generic[T]):
+    """The line to a process: `came` gets each message from there, and `failed` why it is of no use any more."""
 
-    def __init__(self, surroundings: Surroundings, listener: LineListener) -> None:
-        """Start the process. Raises `OSError`."""
-        self.surroundings, self.listener = surroundings, listener
-        self.process = ConfinedProcess(
-            "quillcast.live.scopes.agentchild", START_LIMIT_S + ANSWER_LIMIT_S, MEMORY_BYTES_MAX
-        )
+    def __init__(
+        self, surroundings: Surroundings, process: ConfinedProcess, decoder: "msgspec.msgpack.Decoder[T]",
+        came: Callable[[T], None], failed: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.surroundings, self.process, self.decoder = surroundings, process, decoder
+        self.came, self.failed = came, failed
         self.loop, self.line = asyncio.get_running_loop(), self.process.line
         self.line.setblocking(False)
         self.unread, self.unsent = bytearray(), bytearray()
@@ -74,11 +75,11 @@ class SocketLine:
             self.unread += data
             self.surroundings.hand(self._take)
         else:
-            self.surroundings.hand(self.listener.failed, self.process.ended(_ENDED_S))
+            self.surroundings.hand(self.failed, self.process.ended(_ENDED_S))
 
     def _take(self) -> None:
         try:
-            for message in cut(self.unread, FROM_AGENT):
-                self.listener.came(message)
+            for message in cut(self.unread, self.decoder):
+                self.came(message)
         except Malformed as error:
-            self.listener.failed(f"it sent an invalid answer: {error}")
+            self.failed(f"it sent an invalid answer: {error}")

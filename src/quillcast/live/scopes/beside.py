@@ -1,0 +1,213 @@
+"""Policies of other packages, asked beside the peer that runs a scope's manager.
+
+A manager asks within an input of its peer, and a peer waits for nobody. So `LastGood` answers at once, with what the
+policy answered to the same question. If there is no such answer, it says that one comes, and the channels that stand
+stay. `PolicyBeside` puts the questions of all topics to the policy's process, one after the other. Each answer is an
+input of its own, after which the manager composes the topic anew.
+
+A question is the same if it is about the same group, from the channels that stood when it was asked or those of the
+answer, and if all round trips are the same that the policy asked for.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from quillcast.core.errors import LocalError
+from quillcast.live.scopes import orders
+from quillcast.live.scopes.agents import Wait
+from quillcast.live.scopes.confined import ConfinedPolicy, row, too_long
+from quillcast.live.scopes.socketline import SocketLine, Surroundings
+from quillcast.protocol.scopes.conformance import Nonconforming, check_channels
+from quillcast.protocol.scopes.policy import (
+    AnswerComes,
+    Delivery,
+    Group,
+    PolicyStopped,
+    RoundTrips,
+    WantedChannel,
+)
+
+Row = tuple[float | None, ...]
+
+
+class Question(NamedTuple):
+    """What a policy is asked."""
+
+    group: Group
+    standing: tuple[WantedChannel, ...]
+    round_trips: RoundTrips
+
+
+class PolicyAnswer(NamedTuple):
+    """What a policy answered, and by which round trips."""
+
+    group: Group
+    standing: tuple[WantedChannel, ...]
+    channels: tuple[WantedChannel, ...]
+    rows: dict[int, Row]
+
+    def is_to(self, question: Question) -> bool:
+        """Would the policy answer this?"""
+        group, standing, round_trips = question
+        return (
+            group == self.group
+            and standing in (self.standing, self.channels)
+            and all(row(source, group, round_trips) == known for source, known in self.rows.items())
+        )
+
+
+class LastGood:
+    """A `ScopePolicy` in one topic: what its policy answered, once it has. Raises `NoAnswer` until then."""
+
+    def __init__(self, policy: "PolicyBeside", topic: bytes) -> None:
+        self.policy, self.topic = policy, topic
+        self.delivery, self.mechanism = policy.delivery, policy.mechanism
+        self.answer: PolicyAnswer | None = None
+
+    def __repr__(self) -> str:
+        return repr(self.policy)
+
+    def fan_out_max(self, group: Group) -> int:
+        """No bound but the size of the group. The answers are checked against that of the policy."""
+        return len(group.members)
+
+    def channels(
+        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+    ) -> tuple[WantedChannel, ...]:
+        """What the policy answered to this. Raises `AnswerComes`, and `PolicyStopped`."""
+        question = Question(group, standing, round_trips)
+        if self.answer is None or not self.answer.is_to(question):
+            self.policy.ask(self, question)
+            raise AnswerComes(f"an answer of policy {self.policy.name}")
+        return self.answer.channels
+
+
+class Asked(NamedTuple):
+    """The question that the policy works at."""
+
+    asker: LastGood
+    question: Question
+    rows: dict[int, Row]
+    """The round trips that it was told."""
+    patience: Wait
+
+
+class PolicyBeside:
+    """A policy in a process of its own, and what topics ask it. Close it."""
+
+    def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object], called: str = "") -> None:
+        """`tell` is given the reason if it is stopped. `called` is the same for the same policy after a restart."""
+        self.policy, self._tell, self._called = policy, tell, called
+        self.name, self.delivery, self.mechanism = policy.name, policy.delivery, policy.mechanism
+        self.waiting: dict[LastGood, Question] = {}
+        self.asked: Asked | None = None
+        self._line: SocketLine[orders.Answer] | None = None
+        self._topics: WeakValueDictionary[bytes, LastGood] = WeakValueDictionary()
+        self._answered: Callable[[bytes], object] = _nobody
+        self._stopped = ""
+
+    delivery: Delivery
+
+    def __repr__(self) -> str:
+        return self._called
+
+    def of_topic(self, topic: bytes) -> LastGood:
+        """The policy in a topic, as long as somebody goes by it."""
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = LastGood(self, topic)
+        return known
+
+    def fan_out_max(self, group: Group) -> int:
+        """As in any topic."""
+        return self.of_topic(b"").fan_out_max(group)
+
+    def channels(
+        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+    ) -> tuple[WantedChannel, ...]:
+        """As in a topic. Raises `NoAnswer`."""
+        return self.of_topic(b"").channels(group, standing, round_trips)
+
+    def serve(self, surroundings: Surroundings, answered: Callable[[bytes], object]) -> None:
+        """Begin to ask. `answered` hears, in an input, for which topic there is an answer, or none will come."""
+        if self._line is None and not self._stopped:
+            self._answered = answered
+            self._line = SocketLine(surroundings, self.policy.process, orders.ANSWERS, self._came, self._stop)
+            surroundings.hand(self._go_on)
+
+    def ask(self, asker: LastGood, question: Question) -> None:
+        """Ask for a topic, in place of what it asked before. Raises `PolicyStopped`."""
+        if self._stopped:
+            raise PolicyStopped(self._stopped)
+        self.waiting.pop(asker, None)
+        asked = self.asked
+        if asked is None or asked.asker is not asker or asked.question[:2] != question[:2]:
+            self.waiting[asker] = question
+            if self._line is not None:
+                self._line.surroundings.hand(self._go_on)  # after the input that asks
+
+    def close(self) -> None:
+        """End the process."""
+        self._rest()
+        self.waiting.clear()
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        self.policy.close()
+
+    # ---- inputs
+
+    def _go_on(self) -> None:
+        """Put the next question."""
+        if self.asked is None and self.waiting and (line := self._line) is not None:
+            asker = next(iter(self.waiting))
+            question, limit_s = self.waiting.pop(asker), self.policy.limit_s
+            self.asked = Asked(asker, question, {}, line.wait(limit_s, lambda: self._stop(too_long(limit_s))))
+            try:
+                line.send(orders.AskChannels(question.group, question.standing))
+            except LocalError as error:
+                self._stop(str(error))
+
+    def _came(self, answer: orders.Answer) -> None:
+        """What the process asks or says."""
+        match answer, self.asked:
+            case orders.AskRoundTrips(source), Asked(_, question, rows) if self._line is not None:
+                rows[source] = row(source, question.group, question.round_trips)
+                self._line.send(orders.RoundTripsAre(rows[source]))
+            case orders.ChannelsAre(), Asked() as asked:
+                self._take(asked, answer)
+            case orders.PolicyFailed(why), _:
+                self._stop(why)
+            case _ if self._line is not None:
+                self._stop(f"it sends {type(answer).__name__}, which nobody asked for")
+
+    def _take(self, asked: Asked, answer: orders.ChannelsAre) -> None:
+        group, standing, _ = asked.question
+        try:
+            check_channels(group, answer.channels, answer.bound, self.mechanism)
+        except Nonconforming as broken:
+            self._stop(str(broken))
+            return
+        self._rest()
+        asked.asker.answer = PolicyAnswer(group, standing, answer.channels, asked.rows)
+        self._answered(asked.asker.topic)
+        self._go_on()
+
+    def _stop(self, why: str) -> None:
+        """End the process because of a fault. The topics that go by it hear that."""
+        if self._line is not None:
+            self.close()
+            self._stopped = str(self.policy.stop(why))
+            self._tell(f"{self._stopped}; the last good channels stay")
+            for topic in list(self._topics):
+                self._answered(topic)
+
+    def _rest(self) -> None:
+        if self.asked is not None:
+            self.asked.patience.end()
+            self.asked = None
+
+
+def _nobody(_: bytes) -> None:
+    """No manager goes by it yet."""
