@@ -12,6 +12,8 @@ import pytest
 
 from quillcast.cli import scopeview
 from quillcast.cli.judging import State, of_scope
+from quillcast.core.extensions import offered
+from quillcast.core.ids import ring_distance, topic_id
 from quillcast.live.edges.subscription import Subscription
 from quillcast.live.node.node import Node
 from quillcast.live.transport.hello import Identity
@@ -138,3 +140,46 @@ def test_a_newcomer_gets_everything_although_the_policy_was_stopped_and_the_scop
             await arrives(members[0], subscriptions, b"and again")
 
     asyncio.run(main())
+
+
+def test_a_filter_that_a_member_lacks_lets_nothing_in_and_both_sides_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    info = package / "mine-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[quillcast.scope_filters]\nmine = builtins:bool\n")
+    monkeypatch.syspath_prepend(package)
+
+    async def main() -> None:
+        run, pair = tmp_path / "run", [Identity.new(), Identity.new()]
+        root, identity = sorted(pair, key=lambda each: ring_distance(each.node_id, topic_id("news")))
+        file = scope_file(tmp_path, [identity], FOR_THREE)
+        file.write_text(file.read_text() + 'filter = { custom = { name = "mine" } }\n')
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(Node(runtime_dir=run, data=tmp_path / "data", identity=root))
+            await manager.create("news", delivery="best_effort")
+            offered.cache_clear()
+            await manager.manage_scope(file)
+            (info / "entry_points.txt").unlink()
+            offered.cache_clear()
+            member = await stack.enter_async_context(
+                Node(runtime_dir=run, identity=identity, scope=f"site@{manager.address}")
+            )
+            await member.subscribe("news").started()
+            why = "there is no filter 'mine'; install the package that has it on this machine"
+            await until(member, lambda: f"topic news: {why}" in member.status().problems)
+            told = f"member {identity.node_id.hex()[:8]}: {why}"
+            await until(manager, lambda: [each.waits_for for each in manager.scopes()[0].topics] == [told])
+            dropped = member._peer.table.dropped
+            dropping = asyncio.create_task(until(member, lambda: member._peer.table.dropped > dropped))
+            while not dropping.done():
+                await manager.publish("news", b"not for you")
+                await asyncio.wait({dropping}, timeout=0.1)
+            await dropping
+
+    try:
+        asyncio.run(main())
+    finally:
+        offered.cache_clear()

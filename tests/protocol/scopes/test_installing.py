@@ -17,11 +17,13 @@ from quillcast.protocol.scopes.policies.ring import Ring
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.records import Pair, Record, decode, encode
+from quillcast.protocol.scopes.state import Entering
 from tests.protocol.recording import PAUL, RecordingHost, block
 from tests.protocol.scopes.network import LEASE_S, Network, peer, topic
 from tests.protocol.scopes.test_crossing import bundle
 
 T = topic("t")
+NOT_INSTALLED = "there is no filter 'other'; install the package that has it on this machine"
 VERSION = 1  # of the channels of a ring or mesh whose members came one after the other
 
 
@@ -37,10 +39,10 @@ class Unknown(Star):
         return tuple(each._replace(filter=Custom("other")) for each in super().channels(group, standing, round_trips))
 
 
-def site(policy) -> Network:
+def site(policy, **config) -> Network:
     """Four members of a scope below the overlay; A is the entry point."""
     network = Network()
-    network.add_scope("X", policy=lambda name: policy)
+    network.add_scope("X", policy=lambda name: policy, **config)
     for name in "ABCD":
         network.add_peer(name, ["X"])
         network.role(name, T, None, subscribes=True)
@@ -269,6 +271,19 @@ def test_a_filter_that_is_not_installed_here_leaves_the_tree_as_it_is() -> None:
     installing.follow(site(Unknown()).peers[peer("A").id])
     assert installing.topics[T].ways == {}
     assert [each.name for each in host.records] == ["filter_unusable"] * 3
+    assert installing.unusable == {T: NOT_INSTALLED}
+
+
+def test_a_border_whose_filter_is_not_installed_lets_nothing_in() -> None:
+    guarded = site(Star(), entering=lambda topic: Entering(Custom("other")))
+    installing, _ = installed(guarded, "A")
+    assert installing.borders[T](given()) is None
+    assert installing.unusable == {T: NOT_INSTALLED}
+    assert installed(guarded, "D")[0].unusable == {}, "it is no border"
+    knowing = Installing(RecordingHost(peer("A").contact), {"other": lambda: lambda envelope: True})
+    knowing.follow(guarded.peers[peer("A").id])
+    assert knowing.borders[T](given()) == given()
+    assert knowing.unusable == {}
 
 
 def test_filters_of_other_packages_decide_too() -> None:

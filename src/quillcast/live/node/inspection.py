@@ -143,6 +143,9 @@ class Inspector:
         yield from (f"subscribers here wait: {bound}" for bound in topics.subscribing.bounds().values())
         yield from filter(None, map(topics.source_streams.bound, topics.trees.values()))
         yield from self._peer.scoping.hosting.obstacles()
+        for topic, why in self._peer.scoping.installing.unusable.items():
+            descriptor = topics.descriptors.get(topic)
+            yield f"topic {descriptor.name if descriptor is not None else topic.hex()}: {why}"
 
     def _take_rates(self) -> None:
         """Events per second since the last call, but over at least `RATE_S_MIN`."""

@@ -204,7 +204,12 @@ def _pattern(client: Client, doing: Doing) -> str:
 def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
     kept, roles = manager.state.topics[topic], manager.members.roles(topic)
     rule = rules.rule(kept.name)
-    obstacles = (parts[topic].assignment.why for parts in manager.orders.parts.values() if topic in parts)
+    obstacles = [parts[topic].assignment.why for parts in manager.orders.parts.values() if topic in parts]
+    obstacles += [
+        f"member {member.party.id.hex()[:8]}: {role.unusable}"
+        for member in manager.state.members.values()
+        if (role := member.roles.get(topic)) is not None and role.unusable
+    ]
     return ScopeTopic(
         name=_name(manager, topic),
         topic_id=topic.hex(),

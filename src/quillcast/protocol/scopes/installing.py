@@ -9,7 +9,7 @@ a repair, or travels along the tree because its source or a later peer had no or
 record of its stream. It also takes the links of the tree, because the peers there may have no other way to get it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import msgspec
@@ -52,6 +52,7 @@ class Installing:
         self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
         self.last: dict[Key, bytes] = {}  # by stream: the record with which a bundle of it came last
         self.changing: dict[bytes, None] = {}  # topics whose policy changes
+        self.unusable: dict[bytes, str] = {}  # by topic: why a filter cannot be used here
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
         """Obey these orders, and return the topics in which something changes."""
@@ -65,6 +66,7 @@ class Installing:
         constraints = [each for channel in channels for each in channel.constraints]
         kept = (*(each.rates for each in constraints), *(each.leaving for each in assignments.values()))
         self.rate_limits.keep(rate for rates in kept for rate in rates)
+        self.unusable = {}
         crossed = list(self._crossed())
         within, heads = self._over_link(nothing_enters), frozenset(contact.node_id for contact in ring)
         rooted = _rooted(controller)
@@ -105,12 +107,19 @@ class Installing:
                     yield topic, encode(record)
 
     def _borders(self) -> Iterator[tuple[bytes, Filter]]:
+        """What may enter. Where a filter cannot be used, nothing may, as if it stopped all."""
         for topic, assignment in self.assignments.items():
             if assignment.filter is not None:
                 try:
                     yield topic, on_bundles(assignment.filter, self.customs)
-                except LocalError:
-                    self.host.trace(Mark("filter_unusable"))
+                except LocalError as error:
+                    self._note_unusable([topic], error)
+                    yield topic, nothing_enters
+
+    def _note_unusable(self, topics: Iterable[bytes], error: LocalError) -> None:
+        """There is no such filter here, or it takes other arguments."""
+        self.host.trace(Mark("filter_unusable"))
+        self.unusable = dict.fromkeys(topics, str(error)) | self.unusable
 
     def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
         for order in self.channels:
@@ -118,8 +127,8 @@ class Installing:
             if contact is not None and any(each.topic in self.assignments for each in order.constraints):
                 try:
                     yield contact, order, crossing(order, self._beginning(order), self.customs)
-                except LocalError:  # this filter is not installed here, or has other arguments
-                    self.host.trace(Mark("filter_unusable"))
+                except LocalError as error:
+                    self._note_unusable((each.topic for each in order.constraints), error)
                 except Malformed:
                     self.host.trace(Mark("multicast_unusable"))
 

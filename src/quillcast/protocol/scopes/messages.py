@@ -50,6 +50,7 @@ ClientRights = Literal["both", "publish", "subscribe", "none"]
 """What clients may do in a topic."""
 KEY_BYTES = 32  # of a multicast group
 SHOWN_MAX = 255  # characters of a name or filter that people are shown; a guess
+WHY_MAX = 255  # characters of a reason
 
 
 class Role(Message, frozen=True):
@@ -71,6 +72,8 @@ class Role(Message, frozen=True):
     """What a client does there through another peer than its host."""
     head: Contact | None = None
     """Of a scope: the peer that speaks for it in the recovery domain of its superscope, which is its entry point."""
+    unusable: Annotated[str, Meta(max_length=WHY_MAX)] = ""
+    """Why a peer cannot use a filter that it was ordered; empty if it can."""
 
 
 class Succession(Message, frozen=True, tag=101):

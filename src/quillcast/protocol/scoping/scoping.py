@@ -37,6 +37,7 @@ from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.membership import Owner, readdressed, remembered
 from quillcast.protocol.scopes.messages import (
     OTHERS_MAX,
+    WHY_MAX,
     Alive,
     Bounds,
     Carrier,
@@ -435,6 +436,7 @@ class Scoping:
             role = Role(
                 topic, root, publishes=is_source, subscribes=topic in subscribed, name=descriptor.name,
                 tree_only=tree_only, reliable=reliable, has_publishers=topic in bounded,
+                unusable=self.installing.unusable.get(topic, "")[:WHY_MAX],
             )  # fmt: skip
             if known.get(topic) != role:
                 self._carry_out(self.host.me, controller.take_part(role))
