@@ -32,6 +32,7 @@ UNDRAWN = (
     "publisher_lists",
     "sessions",
 )
+"""Twists that are chosen by name only (`--wild lists`), so that seeds keep their histories. Tests replay all."""
 
 
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:

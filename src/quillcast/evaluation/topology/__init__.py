@@ -23,9 +23,9 @@ TOPOLOGIES = plugins.Kind(
 """Generators of topologies. They are called with the seed, and then with the arguments in parentheses."""
 
 IN_THE_BOX = {
-    "aws": "aws-21-regions-rtt.csv.gz",
-    "wonderproxy": "wonderproxy-217-cities-rtt.csv.gz",
-    "topology-zoo": "topology-zoo-143.jsonl.gz",
+    "aws": "sim/data/aws-21-regions-rtt.csv",
+    "wonderproxy": "evaluation/data/wonderproxy-217-cities-rtt.csv.gz",
+    "topology-zoo": "evaluation/data/topology-zoo-143.jsonl.gz",
 }
 
 
@@ -65,7 +65,7 @@ def _places(name_or_path: str) -> Places | Map:
     if name in IN_THE_BOX:
         if part and name != "topology-zoo":
             raise LocalError(f"topology {name} is one network, in a known unit; leave out #{part}")
-        with resources.as_file(resources.files("quillcast.evaluation") / "data" / IN_THE_BOX[name]) as path:
+        with resources.as_file(resources.files("quillcast") / IN_THE_BOX[name]) as path:
             return places(path, part)
     path = Path(name)
     if not path.is_file():
