@@ -477,7 +477,7 @@ def test_a_manager_believes_no_other_peer_that_speaks_for_a_member_scope() -> No
     manager, _ = nested.village.peers[1].scoping.managers[campus.id]
     stranger = replace(north, contact=nested.village.peers[0].host.contact)
     heard_at = manager.members.heard_at[north.id]
-    for word in (Alive(campus.id, stranger, 1, 1, 1), Registration(campus.id, stranger, 99)):
+    for word in (Alive(campus.id, stranger, 1, 1), Registration(campus.id, stranger, 99)):
         nested.village.act(0, lambda peer, word=word: peer.host.send(campus.contact, Control(campus.id, word)))
     nested.village.run(0.2)
     member = manager.members.find(north.id)

@@ -282,7 +282,7 @@ def test_nobody_speaks_for_the_clients_of_another_peer() -> None:
     stranger = Party(client_id(contact.node_id, 7), contact, managed=True)
     for word in (
         Registration(scope, impostor, 9, (Role(bytes(16)),), "client"),
-        Alive(scope, impostor, 9, 1, 1),
+        Alive(scope, impostor, 1, 1),
         Deregistration(scope, mine),
         Registration(scope, stranger, 1, (), "client"),
     ):

@@ -140,7 +140,7 @@ class Maintenance:
         """Answer with a row, and a random deeper one, whose peers all fit the cell where the sender has this peer."""
         row = request.row
         deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
-        self.host.send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
+        self.host.send(sender, Row((*self.table.row(row), *self.table.row(deeper))))
         self.links.release(sender.node_id)
 
     def row(self, sender: Contact, row: Row) -> None:

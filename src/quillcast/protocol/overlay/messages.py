@@ -144,7 +144,6 @@ class RowRequest(Message, frozen=True, tag=33):
 class Row(Message, frozen=True, tag=34):
     """One row of the sender's table. Measure the peers that could be nearer than those in yours."""
 
-    row: Number
     contacts: Contacts
 
 

@@ -495,8 +495,7 @@ class ScopeMembership:
             yield self._alive(owner, behind=True)
 
     def _alive(self, owner: Owner, *, behind: bool) -> Send:
-        stamp = owner.serial, *owner.stamp
-        return Send(owner.party, Alive(owner.party.id, self.me, *stamp, behind=behind))
+        return Send(owner.party, Alive(owner.party.id, self.me, *owner.stamp, behind=behind))
 
     def leave(self) -> Iterator[Send]:
         """Leave all owners."""

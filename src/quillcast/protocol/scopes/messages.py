@@ -153,11 +153,10 @@ class Registration(Message, frozen=True, tag=90):
 
 
 class Alive(Message, frozen=True, tag=91):
-    """The member lives, registered under `serial`, and has the orders of this epoch and number; answer `Heard`."""
+    """The member lives, and has the orders of this epoch and number; answer `Heard`."""
 
     owner: WireId
     member: Party
-    serial: Number
     epoch: Number
     number: Number
     behind: bool = False
@@ -333,7 +332,6 @@ class ChannelAnswer(Message, frozen=True, tag=97):
     receiver: WireId
     epoch: Number
     number: Number
-    serial: Number
     specs: tuple[tuple[WireId, Spec], ...] = ()
 
 

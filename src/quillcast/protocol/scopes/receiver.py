@@ -76,4 +76,4 @@ class Receiver:
     def _answer(self, sender: Sender, specification: Callable[[bytes, bytes], Spec]) -> ChannelAnswer:
         topics = [topic for topic in sender.topics if topic in self.state.topics]
         specs = tuple((topic, specification(topic, sender.party.id)) for topic in topics)
-        return ChannelAnswer(self.state.scope.id, self.state.epoch, next(self.numbers), sender.serial, specs)
+        return ChannelAnswer(self.state.scope.id, self.state.epoch, next(self.numbers), specs)
