@@ -59,15 +59,6 @@ def test_a_frame_over_the_limit_is_refused_by_its_header_alone() -> None:
         feed(FrameReader(frame_bytes_max=1000), header(1001, FrameType.BUNDLE), 100)
 
 
-@given(st.binary(min_size=8, max_size=2000), st.integers(1, 100))
-def test_any_bytes_are_frames_or_malformed(stream: bytes, step_bytes: int) -> None:
-    try:
-        found = feed(FrameReader(frame_bytes_max=500), stream, step_bytes)
-    except Malformed:
-        return
-    assert stream.startswith(b"".join(frame(type_, content) for type_, content in found))
-
-
 def test_what_a_frame_held_stays_as_it_is_while_others_are_read() -> None:
     sent = [(FrameType.BUNDLE, bytes([number]) * size) for number, size in enumerate([10, 300_000, 70_000, 20, 65_528])]
     found = list(pieces(FrameReader(), b"".join(frame(type_, content) for type_, content in sent), 1 << 22))

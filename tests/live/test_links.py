@@ -17,6 +17,7 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
+from quillcast.live.admission.authority import Authority
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import hello
 from quillcast.live.transport.connection import Connection
@@ -24,7 +25,7 @@ from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, 
 from quillcast.live.transport.hello import Hello, Identity
 from quillcast.live.transport.transport import Transport
 from tests.calls import counted
-from tests.live.toys import Said, ToyPeer, bundle, fill_socket, run, toy
+from tests.live.toys import NETWORK, Said, ToyPeer, bundle, fill_socket, member, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
 
@@ -186,10 +187,14 @@ def test_bytes_of_a_lost_link_give_the_next_one_no_credit() -> None:
     run(scenario())
 
 
-def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
+@pytest.mark.parametrize("network", [None, NETWORK], ids=["plain", "TLS"])
+def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory(network: Authority | None) -> None:
     async def scenario() -> None:
         config = LiveConfig(window_bytes=64 << 20, write_bytes_max=256 << 10)
-        async with toy(config=config) as alice, toy(config=config) as bob:
+        async with (
+            toy(config=config, membership=network and member(network)) as alice,
+            toy(config=config, membership=network and member(network)) as bob,
+        ):
             await fill_socket(alice, bob, 60 << 10)  # what is larger may be shared
 
     run(scenario())
@@ -245,9 +250,13 @@ def test_a_link_that_is_replaced_is_replaced_once_whatever_is_sent_because_of_th
     run(scenario())
 
 
-def test_a_link_that_neither_side_needs_closes_without_a_report() -> None:
+@pytest.mark.parametrize("network", [None, NETWORK], ids=["plain", "TLS"])
+def test_a_link_that_neither_side_needs_closes_without_a_report(network: Authority | None) -> None:
     async def scenario() -> None:
-        async with toy() as alice, toy() as bob:
+        async with (
+            toy(membership=network and member(network)) as alice,
+            toy(membership=network and member(network)) as bob,
+        ):
             alice.say(bob, "hello")
             await bob.until(lambda: bob.texts == ["hello"])
             alice.links.disconnect(bob.contact.node_id)

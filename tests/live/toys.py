@@ -25,6 +25,7 @@ from quillcast.live.transport.links import Links
 from quillcast.live.transport.tls import Tls
 from quillcast.protocol.security.members import NONCE_BYTES
 
+NETWORK = Authority.new("toys", time.time_ns())
 TOPIC = b"t" * 16
 PATIENCE_S = 60.0  # nothing here takes so long on a machine that works
 LOCAL_IPC = True  # toys are linked as peers of one machine are; the fixture `way` changes that

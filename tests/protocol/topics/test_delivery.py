@@ -181,7 +181,8 @@ def test_admitted_means_the_root_and_stable_means_every_subscriber() -> None:
     assert all(reader.payloads == [b"event"] for reader in readers.values())
 
 
-def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
+def with_six_subscribers() -> tuple[Village, Publisher, int]:
+    """A village, one publisher in it, and a subscriber's peer that is not the root."""
     village = Village(8)
     for peer in range(2, 8):
         village.subscribe(peer, NAME, Reader())
@@ -189,7 +190,11 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     publisher = village.publisher(0, NAME)
     village.run(1)
     root = village.root(NAME)
-    silent = next(peer for peer in range(2, 8) if peer != root)
+    return village, publisher, next(peer for peer in range(2, 8) if peer != root)
+
+
+def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
+    village, publisher, silent = with_six_subscribers()
     host = village.world.machines[silent].host
     assert host is not None
     host.pause()
@@ -210,14 +215,7 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
 
 @pytest.mark.parametrize("after_s", [0, 20])
 def test_a_dead_subscriber_holds_nothing_back_even_if_it_was_lost_before(after_s: float) -> None:
-    village = Village(8)
-    for peer in range(2, 8):
-        village.subscribe(peer, NAME, Reader())
-    village.run(10)
-    publisher = village.publisher(0, NAME)
-    village.run(1)
-    root = village.root(NAME)
-    dead = next(peer for peer in range(2, 8) if peer != root)
+    village, publisher, dead = with_six_subscribers()
     village.kill(dead, silently=True)
     village.publish(0, publisher, b"event")
     village.run(after_s)

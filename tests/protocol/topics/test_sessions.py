@@ -482,13 +482,19 @@ def test_a_peer_with_another_right_keeps_its_place() -> None:
     assert (kept.payloads, kept.losses, revoked.payloads) == ([b"late"], [], [])
 
 
-def test_publishers_are_added_under_load_where_sources_number_the_events() -> None:
+def with_readers() -> tuple[Village, list[Reader]]:
+    """A topic with an owner and a list of publishers, whose events sources number, and twelve readers."""
     village = Village(16, seed=3, config=DEEP)
     owned(village, FRIEND, admission="source")
     readers = {number: Reader() for number in range(12)}
     for number, reader in readers.items():
         village.subscribe(number, NAME, reader)
     village.run(5)
+    return village, [*readers.values()]
+
+
+def test_publishers_are_added_under_load_where_sources_number_the_events() -> None:
+    village, readers = with_readers()
     publishers = [(14, writer(village, 14, FRIEND))]
     village.run(1)
     for index in range(60):
@@ -502,18 +508,13 @@ def test_publishers_are_added_under_load_where_sources_number_the_events() -> No
     village.run(5)
     assert [publisher.listener.error for _, publisher in publishers] == [None, None]
     events = [b"%d" % index for index in range(60)]
-    for reader in readers.values():
+    for reader in readers:
         assert sorted(reader.payloads) == sorted([*events, *events[41:]]), reader.losses
         assert not reader.losses
 
 
 def test_who_is_taken_off_the_list_of_sources_is_refused_and_what_it_published_before_is_delivered() -> None:
-    village = Village(16, seed=3, config=DEEP)
-    owned(village, FRIEND, admission="source")
-    readers = {number: Reader() for number in range(12)}
-    for number, reader in readers.items():
-        village.subscribe(number, NAME, reader)
-    village.run(5)
+    village, readers = with_readers()
     publishers = [(14, writer(village, 14, FRIEND)), (3, writer(village, 3, FRIEND)), (15, writer(village, 15, OWNER))]
     village.run(1)
     published = list[bytes]()
@@ -531,7 +532,7 @@ def test_who_is_taken_off_the_list_of_sources_is_refused_and_what_it_published_b
     village.run(20)
     assert [type(publisher.listener.error) for _, publisher in publishers] == [AccessDenied] * 2 + [type(None)] * 2
     assert 100 < len(published) < 139
-    for reader in readers.values():
+    for reader in readers:
         assert (sorted(reader.payloads), reader.losses) == (sorted(published), [])
     again = writer(village, 14, FRIEND)
     village.run(2)

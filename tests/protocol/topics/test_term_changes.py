@@ -304,9 +304,8 @@ def test_what_may_be_owed_is_kept_until_that_is_decided_and_reported_if_there_is
     assert discard_past(tree.flow, BEYOND, 1, needless_only=True) == 1
 
 
-def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_peer(
-    world: Parts, terms: Terms
-) -> None:
+def paused_with_unread_event(world: Parts, terms: Terms) -> Tree:
+    """This process was paused for 60 s, and reads an event that was sent within the first 20 s."""
     tree = world.tree()
     terms.enter(tree, BEYOND, 0)
     tree.parent = CAROL
@@ -314,6 +313,13 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
     world.host.time += 60.0
     world.schedule.sent_by = world.host.time - 40.0
     tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
+    return tree
+
+
+def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_peer(
+    world: Parts, terms: Terms
+) -> None:
+    tree = paused_with_unread_event(world, terms)
     world.progress.tell(tree)
     assert tree.flow.log.came.end == 0, "the parent may have kept it, and the event may be new"
     tree.parent = None
@@ -322,13 +328,7 @@ def test_what_waited_to_be_read_during_a_pause_was_sent_before_others_lost_this_
 
 
 def test_so_was_what_waited_of_a_term_over_which_the_next_one_waited_as_well(world: Parts, terms: Terms) -> None:
-    tree = world.tree()
-    terms.enter(tree, BEYOND, 0)
-    tree.parent = CAROL
-    tree.doubt()
-    world.host.time += 60.0
-    world.schedule.sent_by = world.host.time - 40.0
-    tree.flow.move(down(BEYOND, 0, block(PAUL, 0)), tree.flow.current)
+    tree = paused_with_unread_event(world, terms)
     terms.enter(tree, SECOND, 0)
     assert tree.flow.held(world.host.now()) == ((BEYOND, 1, ((0, 1),), 0, None),), "the event may be new"
     tree.parent = None
