@@ -1,1 +1,1 @@
-"""What a peer knows of topics: its trees, terms, roots and subscriptions, and what it has to report of them."""
+"""What a peer knows about topics: its trees, terms, roots and subscriptions, and what it has to report about them."""

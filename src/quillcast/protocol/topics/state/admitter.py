@@ -1,6 +1,6 @@
-"""The numbering of a topic's events: publishers' events are admitted in sequence, and get positions in a stream.
+"""Numbers a topic's events: admits publishers' events in sequence and gives them positions in a stream.
 
-For one kind of topic that is its root (`root.py`), for the other every source (`source.py`).
+The root of a topic does this (`root.py`), or each of its sources (`source.py`).
 """
 
 from collections import deque
@@ -18,15 +18,15 @@ from quillcast.protocol.topics.config import LACKS_MAX, TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.early import EarlyBlocks
 
-_NO_BLOCKS: list[Block] = []  # shared by all that have nothing to seal
+_NO_BLOCKS: list[Block] = []  # shared by all admitters with nothing to seal
 _COUNT: Callable[[Block], int] = attrgetter("count")
 Told = tuple[bytes, int, int, tuple[Range, ...]]
-"""What a publisher is told: as in `Receipts.marks`."""
-TURN_TIMES = 3  # a publisher that waits for a place asks again within so many receipt times, or loses its turn; a guess
+"""One publisher's entry in `Receipts.marks`."""
+TURN_TIMES = 3  # receipt times within which a waiting publisher asks again, or loses its turn; a guess
 
 
 class PublisherState:
-    """What is known of a publisher where its events are admitted."""
+    """What is known about a publisher where its events are admitted."""
 
     __slots__ = (
         "active", "asked_until", "closed", "contact", "expected", "gone_at", "idle_since", "reach", "runs", "stable",
@@ -36,21 +36,21 @@ class PublisherState:
         self.contact = contact
         self.expected = self.stable = stable
         self.runs: deque[tuple[int, int]] = deque()  # (one past the index, one past the sequence) of admitted runs
-        self.active = True  # did it send anything since it was last looked at?
+        self.active = True  # has it sent anything since the last housekeeping?
         self.idle_since = now
         self.gone_at: float | None = None  # when its peer was lost
-        self.closed = False  # has it said that it publishes no more?
-        self.reach = 0  # what is missing below was asked for
-        self.asked_until = now  # ... and is not asked for again before
+        self.closed = False  # has it said that it has ended?
+        self.reach = 0  # events missing below were asked for
+        self.asked_until = now  # they are not asked for again before this time
 
     def lose(self, now: float) -> None:
-        """Its peer is out of reach."""
+        """Note that its peer is lost."""
         self.gone_at, self.active = now, False
 
     def gaps(self, until: int, now: float, pause_s: float) -> Range:
-        """Events came too early: within which bounds is what is missing before `until` to be asked for now?
+        """Return the bounds within which to ask for missing events now, after events up to `until` came too early.
 
-        Each gap is asked for when it is noticed, and all that are left after a pause, if something comes then.
+        Each gap is asked for when it is noticed, and remaining gaps again after a pause when more events come.
         """
         first, self.reach = max(self.expected, self.reach), max(self.reach, until)
         if now >= self.asked_until:
@@ -58,12 +58,12 @@ class PublisherState:
         return first, self.reach
 
     def rest(self, now: float) -> None:
-        """It has sent something until now, and may send nothing more."""
+        """Note that it has been active until now."""
         self.active, self.idle_since, self.gone_at = False, now, None
 
 
 class Admitter:
-    """One stream: its term, the next index, and where each publisher stands."""
+    """One stream: its term, the next index, and the state of each publisher."""
 
     __slots__ = (
         "admissions", "closing", "config", "descriptor", "early", "frontiers", "held_back", "host", "index", "marks",
@@ -77,22 +77,22 @@ class Admitter:
         self.stable = 0
         self.serial = 0  # of the next bundle
         self.admissions: dict[bytes, PublisherState] = EMPTY
-        self.marks: dict[bytes, Sequence[Range]] = EMPTY  # publishers owed a receipt, and what they are to send again
-        self.queue: dict[bytes, float] = EMPTY  # publishers without a place, in order, and when each asked last
+        self.marks: dict[bytes, Sequence[Range]] = EMPTY  # publishers due a receipt, and what they are to send again
+        self.queue: dict[bytes, float] = EMPTY  # publishers without a place, in order, and when each last asked
         self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
-        self.held_back = False  # are publishers to send nothing for now?
-        self.closing = False  # is nothing more admitted?
-        self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
-        self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
+        self.held_back = False  # are publishers told to send nothing for now?
+        self.closing = False  # has it stopped admitting?
+        self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something after it stopped
+        self.frontiers: dict[bytes, int] = EMPTY  # where the former root stood, of publishers not seen yet
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by this descriptor from now on, unless it is for another session than this stream's."""
+        """Use this descriptor from now on, unless it belongs to another session than this stream."""
         if descriptor.guarantee == self.descriptor.guarantee:
             self.descriptor = descriptor
 
     def admit(self, sender: Contact, bundle: Bundle) -> bool:
-        """Admit what a publisher sent, in sequence; it waits to be sealed. False if a publisher found no place."""
+        """Admit a bundle of publishers in sequence; it waits to be sealed. False if a publisher got no place."""
         floor, placed = bundle.envelope.first, True
         self.marks, self.waiting = self.marks or {}, self.waiting or []
         for block in bundle.blocks:
@@ -127,15 +127,15 @@ class Admitter:
         self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
 
     def _lack(self, admission: PublisherState, block: Block) -> None:
-        """A block came too early: ask for what is missing before it, and for the block itself if it was not kept."""
+        """Ask for events missing before a block that came too early, and for the block itself unless it was kept."""
         first, last = admission.gaps(block.last, self.host.now(), self.config.gap_s)
         if missing := self.early.missing(self.topic, block.publisher, first, last):
             self.marks[block.publisher] = (*self.marks.get(block.publisher, ()), *missing)
 
     def _enter(self, contact: Contact, publisher: bytes) -> PublisherState | None:
-        """A publisher that this root does not know yet; None if there are too many with events that are not stable.
+        """Enter a new publisher. None if too many publishers have events that are not stable.
 
-        Those that have waited for longer go first.
+        Publishers that have waited longer go first.
         """
         ahead = self._wait_for_turn(publisher) if self.queue else 0
         if len(self.admissions) + ahead >= self.config.admissions_max:
@@ -153,19 +153,19 @@ class Admitter:
         return admission
 
     def _wait_for_turn(self, publisher: bytes) -> int:
-        """How many go first, of those that wait for a place? Who has not asked again in time waits no more."""
+        """Return how many waiting publishers go first. A publisher that has not asked again in time loses its turn."""
         now, before = self.host.now(), self.host.now() - TURN_TIMES * self.config.receipt_timeout_s
         self.queue = {each: now if each == publisher else at for each, at in self.queue.items() if at >= before}
         return list(self.queue).index(publisher) if publisher in self.queue else len(self.queue)
 
     @property
     def is_full(self) -> bool:
-        """Is there no place for one more publisher before events of others are stable?"""
+        """Whether there is no place for another publisher until events of others are stable."""
         known = self.admissions.values()
         return len(known) >= self.config.admissions_max and all(each.runs for each in known)
 
     def _make_places(self, wanted: int) -> None:
-        """Forget those that were silent for longest and know that all is stable: coming back, they name their floor."""
+        """Forget the publishers silent longest that know that all is stable. If they return, they name their floor."""
         settled = [
             (known.idle_since, publisher)
             for publisher, known in self.admissions.items()
@@ -176,20 +176,20 @@ class Admitter:
             self.forget(publisher)
 
     def forget(self, publisher: bytes) -> None:
-        """A publisher is gone, or its place is needed."""
+        """Forget a publisher that is gone, or whose place is needed."""
         self.admissions.pop(publisher, None)
         self.marks.pop(publisher, None)
 
     def stop(self) -> None:
-        """Admit nothing more: the topic is about to be transferred, or the stream to end."""
+        """Stop admitting, because the topic is about to be transferred or the stream to end."""
         self.closing = True
 
     def hold_back(self) -> None:
-        """Publishers are to send nothing for now: buffers have no more room for the topic."""
+        """Tell publishers to send nothing for now, because buffers have no more room for the topic."""
         self.held_back = True
 
     def close(self, publisher: bytes) -> None:
-        """A publisher said that it publishes no more."""
+        """Note that a publisher has said that it has ended."""
         self.frontiers.pop(publisher, None)
         admission = self.admissions.get(publisher)
         if admission is not None:
@@ -199,18 +199,18 @@ class Admitter:
 
     @property
     def sealed(self) -> int:
-        """What lies below this index is on its way down."""
+        """The index below which all events have been sealed."""
         return self.index - sum(map(_COUNT, self.waiting))
 
     def begin_sealing(self) -> None:
-        """Something was admitted, and is to be sealed with what else comes in this turn."""
+        """Note that something was admitted, and is to be sealed at the end of this turn."""
         self.sealing = True
 
     def seal(self) -> list[Bundle]:
-        """What was admitted since the last call, as few bundles under this term."""
+        """Return what was admitted since the last call, in as few bundles of this term as possible."""
         self.sealing = False
         waiting = self.waiting
-        if len(waiting) == 1:  # as nearly always: one publisher's
+        if len(waiting) == 1:  # the usual case: one publisher
             self.waiting = _NO_BLOCKS
             return [self._bundle(self.index - waiting[0].count, waiting)]
         first, self.waiting = self.sealed, _NO_BLOCKS
@@ -233,7 +233,7 @@ class Admitter:
         return Bundle(envelope, tuple(blocks))
 
     def _settle(self, index: int) -> None:
-        """All live leases have acknowledged the stream below `index`: publishers are owed that word."""
+        """Declare the stream stable below `index`, and mark the publishers that get a receipt about it."""
         self.stable = index
         self.marks = self.marks or {}
         for publisher, admission in self.admissions.items():
@@ -245,9 +245,9 @@ class Admitter:
                 self.marks.setdefault(publisher, ())
 
     def place_of(self, publisher: bytes, sequence: int) -> int:
-        """Up to where leases have to acknowledge for a publisher's events before `sequence` to be stable.
+        """Return the index that leases must acknowledge before a publisher's events before `sequence` are stable.
 
-        Of those that are not admitted: for anything more than now to be stable.
+        For events that are not admitted: the index for anything more than now to be stable.
         """
         admission = self.admissions.get(publisher)
         if admission is not None and sequence <= admission.stable:
@@ -256,12 +256,12 @@ class Admitter:
         return places[0] if places else min(self.stable + 1, self.index)
 
     def turn_away(self, sender: Contact, bundle: Bundle) -> None:
-        """Admit nothing of what a publisher sent: it will send it again, to the next root or here (`reopen`)."""
+        """Reject a bundle of publishers. They will send it again, to the next root or here (`reopen`)."""
         self.host.trace(Dropped(self.topic, bundle.count, "not_root"))
         self.turned_away = self.turned_away | {block.publisher: sender for block in bundle.blocks}
 
     def reopen(self) -> None:
-        """The topic stays here: publishers that were turned away are to send again."""
+        """Admit again, because the topic stays here. Rejected publishers are asked to send again."""
         self.closing = False
         self.marks = self.marks or {}
         for publisher, contact in self.turned_away.items():
@@ -271,16 +271,16 @@ class Admitter:
         self.turned_away = EMPTY
 
     def go_on(self) -> None:
-        """Publishers that were held back may send again: all are owed a receipt that says so."""
+        """Let publishers that were held back send again: all get a receipt that says so."""
         self.held_back = False
         self.marks = dict.fromkeys(self.admissions, ()) | self.marks
 
     def _acknowledged(self, admission: PublisherState) -> int:
-        """Up to where a publisher's events are acknowledged as admitted."""
+        """The sequence up to which a publisher's events are acknowledged as admitted."""
         return admission.expected
 
     def receipts(self) -> dict[Contact, list[Told]]:
-        """What publishers are owed, gathered per peer."""
+        """Take out the due receipts, gathered per peer."""
         marks, self.marks = self.marks, EMPTY
         owed: dict[Contact, list[Told]] = {}
         for publisher, missing in marks.items():
@@ -291,7 +291,7 @@ class Admitter:
         return owed
 
     def requests(self) -> dict[Contact, list[Told]]:
-        """The same for those that are to send something again only. They are still owed a receipt, without that."""
+        """Take out requests to send events again, gathered per peer. A receipt without the request stays due."""
         marks, lacking = self.marks, {publisher: missing for publisher, missing in self.marks.items() if missing}
         self.marks = lacking
         owed = self.receipts()
@@ -299,7 +299,7 @@ class Admitter:
         return owed
 
     def check(self) -> None:
-        """Raise AssertionError unless positions and publishers' marks agree."""
+        """Raise AssertionError unless positions and publishers' states are consistent."""
         assert self.stable <= self.sealed
         assert len(self.admissions) <= self.config.admissions_max
         for admission in self.admissions.values():

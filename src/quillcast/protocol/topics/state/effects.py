@@ -1,6 +1,6 @@
-"""What a part of this layer orders of a part above it. `Scribe` carries each order out at once.
+"""Orders from a part of this layer to a part above it. `Scribe` carries each order out at once.
 
-An order is a value: a test of a part compares the orders that one input leads to.
+An order is a value, so a test of a part can compare the orders that one input leads to.
 """
 
 import msgspec
@@ -16,23 +16,23 @@ from quillcast.protocol.topics.root_messages import Create, FindRoot
 
 
 class FindParent(msgspec.Struct, frozen=True):
-    """The tree has no parent here and needs one: join; `fault` if that follows the loss of a parent."""
+    """Join, because the tree needs a parent here. `fault`: the former parent was lost."""
 
     topic: bytes
     fault: bool = False
 
 
 class Invited(msgspec.Struct, frozen=True):
-    """This peer is to be the child of another one in these topics."""
+    """Become the child of another peer in these topics."""
 
     topics: tuple[bytes, ...]
     parent: Contact
 
 
 class LeaveIfIdle(msgspec.Struct, frozen=True):
-    """Something that needed the topic is gone: leave the tree unless something else needs it.
+    """Leave the tree unless something here still needs the topic.
 
-    `anyway`: also where others may be owed what only this peer has.
+    `anyway`: even if others may need what only this peer has.
     """
 
     topic: bytes
@@ -40,9 +40,9 @@ class LeaveIfIdle(msgspec.Struct, frozen=True):
 
 
 class BecomeRoot(msgspec.Struct, frozen=True):
-    """This peer is the closest to the topic: be its root. `publishers` are told once that is settled.
+    """Become the topic's root, because this peer is the closest to it. `publishers` are told once that is settled.
 
-    `session`: it is the next one that begins, and nobody here has learned of it yet.
+    `session`: the next session begins, and nothing at this peer knows it yet.
     """
 
     topic: bytes
@@ -52,67 +52,67 @@ class BecomeRoot(msgspec.Struct, frozen=True):
 
 
 class LaterTermExists(msgspec.Struct, frozen=True):
-    """A later term exists than that of this root."""
+    """A term exists that is later than this root's."""
 
     topic: bytes
 
 
 class RivalKnown(msgspec.Struct, frozen=True):
-    """A child of a root that has outbid a rival says that a later term exists."""
+    """A child reports a later term to a root that has outbid a rival."""
 
     topic: bytes
     term: Term
 
 
 class RoomAgain(msgspec.Struct, frozen=True):
-    """There is room for more of a topic: tell its publishers, which were held back."""
+    """Tell publishers that were held back that there is room for more events of the topic."""
 
     topic: bytes
 
 
 class Resign(msgspec.Struct, frozen=True):
-    """Another peer is to be the topic's root: transfer it."""
+    """Transfer the topic to another peer, which is to be its root."""
 
     topic: bytes
 
 
 class ParentAccepted(msgspec.Struct, frozen=True):
-    """A parent took this peer in: believe the report that it may have sent before."""
+    """A parent accepted this peer: use the report that it may have sent before."""
 
     topic: bytes
     parent: Contact
 
 
 class ChildEntered(msgspec.Struct, frozen=True):
-    """A child was entered in the table: believe what it may have reported of streams before."""
+    """A child was entered in the table: use what it may have reported about streams before."""
 
     topic: bytes
     child: Contact
 
 
 class StreamsBegin(msgspec.Struct, frozen=True):
-    """The topic was not known to have streams of sources: children that joined so are to join anew."""
+    """The topic turned out to have streams of sources: children that joined before are to join anew."""
 
     topic: bytes
 
 
 class ChildIsParent(msgspec.Struct, frozen=True):
-    """A child of this peer becomes its parent: it is none of its children any more."""
+    """A child of this peer becomes its parent, and is no longer its child."""
 
     topic: bytes
     node: bytes
 
 
 class NobodyAnswers(msgspec.Struct, frozen=True):
-    """This peer finds no parent. Maybe only those below it reach one: they are to join for themselves."""
+    """This peer finds no parent. Its children are to join for themselves, because they may reach one."""
 
     topic: bytes
 
 
 class PlaceTaken(msgspec.Struct, frozen=True):
-    """This peer has a parent or is root: the children that it took in meanwhile, and local subscriptions, begin.
+    """This peer has a parent or is root: begin for the children accepted meanwhile, and for local subscriptions.
 
-    `gone` is what the parent does not keep any more, if it was asked for the earliest events.
+    `gone` is what the parent no longer keeps, if it was asked for the earliest events.
     """
 
     topic: bytes
@@ -120,14 +120,14 @@ class PlaceTaken(msgspec.Struct, frozen=True):
 
 
 class TopicFailed(msgspec.Struct, frozen=True):
-    """The topic cannot be had: tell the local subscribers and those below."""
+    """The topic is not available: tell the local subscribers and the children."""
 
     topic: bytes
     error: QuillcastError
 
 
 class WarrantRefused(msgspec.Struct, frozen=True):
-    """The topic's list does not let this credential (empty: nobody who shows none) subscribe; others here may."""
+    """The topic's list denies this credential (empty: a subscriber without one). Others here may subscribe."""
 
     topic: bytes
     key: bytes
@@ -135,13 +135,13 @@ class WarrantRefused(msgspec.Struct, frozen=True):
 
 
 class GapNoticed(msgspec.Struct, frozen=True):
-    """Events of the topic are missing here: look for them."""
+    """Look for events of the topic that are missing here."""
 
     topic: bytes
 
 
 class CameFromSource(msgspec.Struct, frozen=True):
-    """A bundle came straight from its source, whose publishers wait for the word that another peer has it."""
+    """A bundle came directly from its source: confirm it, because publishers there wait until a second peer has it."""
 
     topic: bytes
     term: Term
@@ -149,54 +149,54 @@ class CameFromSource(msgspec.Struct, frozen=True):
 
 
 class FrontFilled(msgspec.Struct, frozen=True):
-    """A repair brought the first missing event of a term: look for the next one."""
+    """Look for the next missing event of a term, after a repair brought the first."""
 
     topic: bytes
     term: Term
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """A neighbour brought a bundle of an ended term: others may have asked for it."""
+    """A neighbour sent a bundle of an ended term: others may have asked for it."""
 
     bundle: Bundle
     sender: bytes
 
 
 class ProcessPaused(msgspec.Struct, frozen=True):
-    """This process stood still: another peer may be the topic's root by now, if this one was."""
+    """This process was paused: if this peer was root, another may be the topic's root by now."""
 
     topic: bytes
 
 
 class LeaseEnded(msgspec.Struct, frozen=True):
-    """A lease or a doubt ended at a root: what it held back may be stable now."""
+    """A lease or a doubt ended at a root: events that it held back may be stable now."""
 
     topic: bytes
 
 
 class AllStable(msgspec.Struct, frozen=True):
-    """All that this root admitted is stable, and it is about to transfer the topic: it waits for nothing more."""
+    """All events that this root admitted are stable: it can now transfer the topic."""
 
     topic: bytes
 
 
 class NeighbourLost(msgspec.Struct, frozen=True):
-    """A neighbour is out of reach: publishers here may need another root, and its own publishers may be gone."""
+    """A neighbour is lost: publishers here may need another root, and its own publishers may be gone."""
 
     node: bytes
 
 
 class AwaitRoot(msgspec.Struct, frozen=True):
-    """Somebody asked for the topic's root, and this peer is to be it: answer once it is."""
+    """Answer this request for the topic's root once this peer has become root."""
 
     topic: bytes
     request: Join | FindRoot | Create
 
 
 class RefuseRequest(msgspec.Struct, frozen=True):
-    """Nobody created the topic that somebody asked for, and this network creates none on first use.
+    """Refuse a request for a topic that nobody created, because this network creates none on first use.
 
-    `why`: it cannot be used as they want to, in a sentence.
+    `why`: another reason to refuse it, in a sentence.
     """
 
     request: Join | FindRoot | Create
@@ -204,15 +204,15 @@ class RefuseRequest(msgspec.Struct, frozen=True):
 
 
 class RootHere(msgspec.Struct, frozen=True):
-    """This peer became the topic's root: its own publishers use it."""
+    """This peer became the topic's root: its own publishers use it directly."""
 
     topic: bytes
 
 
 class SettingsLearned(msgspec.Struct, frozen=True):
-    """This peer goes by another descriptor of a topic than before.
+    """This peer now uses another descriptor of a topic.
 
-    `lists`: it has another access list. `first`: by that only some may subscribe, and everybody could before.
+    `lists`: its access list differs. `first`: it restricts who may subscribe, and the former one did not.
     """
 
     descriptor: Descriptor
@@ -221,48 +221,48 @@ class SettingsLearned(msgspec.Struct, frozen=True):
 
 
 class RivalLearned(msgspec.Struct, frozen=True):
-    """This peer knows another descriptor of the topic, too: terms may be of that one's sessions."""
+    """This peer knows another descriptor of the topic, too: terms may belong to sessions of that one."""
 
     topic: bytes
 
 
 class SettingsEntered(msgspec.Struct, frozen=True):
-    """The root entered settings, and most of those who keep its state noted them: tell the tree and the publishers."""
+    """Tell the tree and the publishers of new settings, which most replicas have recorded."""
 
     topic: bytes
 
 
 class OpenSession(msgspec.Struct, frozen=True):
-    """Somebody asked this root for settings that open a session, or while one is being opened."""
+    """This root was asked for settings that open a session, or was asked while one is being opened."""
 
     topic: bytes
     request: Create
 
 
 class SeekNearerParent(msgspec.Struct, frozen=True):
-    """There may be a parent nearer to the root of this topic."""
+    """Look for a parent nearer to the root of this topic."""
 
     topic: bytes
 
 
 class RoomTowards(msgspec.Struct, frozen=True):
-    """Channels to a peer that waited for room go on."""
+    """Continue the channels to a peer that waited for room."""
 
     contact: Contact
 
 
 class RootScopesChanged(msgspec.Struct, frozen=True):
-    """Topics go by other root scopes, or by other peers of them."""
+    """Topics have other root scopes, or these have other peers."""
 
 
 class SayFarewell(msgspec.Struct, frozen=True):
-    """This peer leaves, and has no parent that it could tell whose leases go on."""
+    """This peer leaves, and has no parent that it could tell which leases continue."""
 
     topic: bytes
 
 
 class FarewellRefused(msgspec.Struct, frozen=True):
-    """A peer that was told that this one leaves cannot tell anybody."""
+    """A peer refused this peer's farewell: it cannot pass it on."""
 
     topic: bytes
     sender: Contact

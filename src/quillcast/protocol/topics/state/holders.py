@@ -1,6 +1,6 @@
-"""What is owed a topic's events at a peer, and so holds back stability: children, and leases of lost peers.
+"""Lease holders at a peer, which hold back stability: children, and the leases of lost peers.
 
-Local subscriptions do so as well (`subscription.py`).
+Local subscriptions are lease holders too (`subscription.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,32 +28,32 @@ from quillcast.protocol.topics.state.link_reports import (
 
 
 class LeaseHolder(Protocol):
-    """Somebody who is owed a topic's events: a local subscription, a child, or a lease of a child that is gone."""
+    """Anything that is owed a topic's events: a local subscription, a child, or the lease of a child that is gone."""
 
     @property
     def is_cut(self) -> bool:
-        """Was its lease ended because it could not keep up?"""
+        """Whether its lease was ended because it could not keep up."""
         ...
 
     def needed_from(self, term: Term) -> int:
-        """The index from which on it needs a term. A word on another term, even a later one, says nothing of it."""
+        """The index from which it needs a term. A report on another term, even a later one, says nothing about this."""
         ...
 
     def kept_from(self, term: Term, *, at_root: bool) -> int | None:
-        """The index from which on this peer keeps a term for it where room is scarce; None: it keeps nothing."""
+        """The index from which this peer keeps a term for it when memory is short. None: it keeps nothing."""
         ...
 
     def is_stalled(self, now: float) -> bool:
-        """Has its position not moved lately?"""
+        """Whether its position has not moved lately."""
         ...
 
 
 NEVER, BEFORE, SINCE = range(3)
-"""When a child spoke last: never, or before or since it was entered in the children table."""
+"""When a child last reported: never, before it was entered in the children table, or since."""
 
 
 class Others(NamedTuple):
-    """Of whom a child speaks besides itself (`ChildReport`)."""
+    """The other peers that a child's report names (`ChildReport`)."""
 
     newcomers: tuple[bytes, ...] = ()
     arrivals: tuple[Move, ...] = ()
@@ -61,7 +61,7 @@ class Others(NamedTuple):
 
     @property
     def nodes(self) -> tuple[bytes, ...]:
-        """Those that came below it lately, whether or not they count their parents."""
+        """The peers that came below it lately, whether or not they count their parents."""
         return (*self.newcomers, *[move.peer for move in self.arrivals]) if self.arrivals else self.newcomers
 
 
@@ -69,10 +69,10 @@ NO_OTHERS = Others()
 
 
 UNKNOWN_PEER = bytes(16)
-"""Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
+"""Awaited in place of unknown peers, until the lease has ended."""
 
 BARRED = Warrant(b"", b"")
-"""The right of a child that had one, until another access list came."""
+"""The right of a child that a later access list took away."""
 
 
 def _acknowledged(holder: "Child | OrphanedLease", term: Term) -> int:
@@ -83,17 +83,17 @@ def _acknowledged(holder: "Child | OrphanedLease", term: Term) -> int:
 
 
 class CutRequest(NamedTuple):
-    """A child was asked to end the leases below it that have not come up to an index (`CutLeases`)."""
+    """The request to a child to end the leases below it that have not reached an index (`CutLeases`)."""
 
     to: int
     since: float
-    """When it was asked first."""
+    """When it was first asked."""
     at: float
-    """When it was asked last: a message may be lost."""
+    """When it was last asked: a message may be lost."""
 
 
 class Child(PeerSink):
-    """An entry of the children table, where the channel to that child leads."""
+    """An entry of the children table, and the sink of the channel to that child."""
 
     __slots__ = (
         "acknowledged", "acknowledged_term", "channel", "cut", "cut_request", "frontier", "frontier_moved_at",
@@ -101,9 +101,9 @@ class Child(PeerSink):
     )  # fmt: skip
 
     sends_only = False
-    """Does it publish, and is owed nothing?"""
+    """Whether it only publishes, and is owed nothing."""
     streams: Mapping[Term, StreamUp] = EMPTY
-    """What it reports of the streams of sources."""
+    """What it reports about the streams of sources."""
 
     def __init__(
         self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int, right: Warrant | None = None
@@ -114,72 +114,72 @@ class Child(PeerSink):
         self.cut: Cut | None = None
         self.acknowledged_term, self.acknowledged = term, acknowledged
         self.held: Held = ()
-        self.spoken = NEVER  # is this its own word?
-        self.others = NO_OTHERS  # of whom it speaks besides itself
-        self.number, self.up_to = 0, b""  # of its move to this peer (`Move`); 0: it does not count them
-        self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
-        self.frontier = acknowledged  # how far it came itself, even if those below it are behind
+        self.spoken = NEVER  # when it last reported
+        self.others = NO_OTHERS  # other peers that its report names
+        self.number, self.up_to = 0, b""  # of its move to this peer (`Move`); 0: it does not count moves
+        self.outdated: tuple[bytes, ...] = ()  # of `others`: those that have since reported as this peer's own children
+        self.frontier = acknowledged  # how far it has the term itself, even if peers below it are behind
         self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
-        self.cut_request: CutRequest | None = None  # it was asked to end the leases below it that are behind
-        self.right = right  # on whose behalf it joined; `BARRED`: it may have nothing more
-        self.named_until = 0.0  # it came here from another parent: those above are told so until then
+        self.cut_request: CutRequest | None = None  # set while it is asked to end the leases below it that are behind
+        self.right = right  # on whose behalf it joined; `BARRED`: it may get no more events
+        self.named_until = 0.0  # until then, peers above are told that it came here from another parent
 
     @property
     def barred(self) -> bool:
-        """May it have nothing more, by the topic's list?"""
+        """Whether the topic's access list denies it further events."""
         return self.right is BARRED
 
     def bar(self) -> None:
-        """By another access list it may have nothing more."""
+        """Deny it further events, as a new access list demands."""
         self.right = BARRED
 
     def cut_off(self, cut: Cut | None) -> None:
-        """Its lease ends, because it cannot keep up; None: it keeps up again."""
+        """End its lease, because it cannot keep up. None: it keeps up again."""
         self.cut = cut
 
     def continue_from(self, former: "Child | OrphanedLease", start: int) -> None:
-        """It was a child here before: what it has itself says nothing of those below it."""
+        """Continue from its former entry. What the child itself has says nothing about peers below it."""
         if former.acknowledged_term == self.acknowledged_term:
             self.acknowledged = min(start, former.acknowledged)
 
     def came_by(self, number: int, up_to: bytes) -> None:
-        """The number of its move to this peer, and up to which peer that is to be told."""
+        """Set the number of its move to this peer, and the peer up to which the move is reported."""
         self.number, self.up_to = number, up_to
 
     def come_again(self, number: int) -> None:
-        """It has asked other parents since: it is named by a later move once it has spoken."""
+        """Set the number of a later move: it has asked other parents since. It is named once it has reported."""
         self.number, self.spoken = number, BEFORE
 
     def name(self, until: float, up_to: bytes | None = None) -> None:
-        """It came from another parent: those above are told so until then, up to a peer or to the root."""
+        """Report until then, up to a peer or the root, that it came from another parent."""
         self.named_until = until
         if up_to is not None:
             self.up_to = up_to
 
     def expire(self, now: float) -> bool:
-        """Is the time over in which it is to be named?"""
+        """Stop naming it when the time for that is over. Return whether it is."""
         is_over = 0.0 < self.named_until <= now
         if is_over:
             self.named_until = 0.0
         return is_over
 
     def outdate(self, node: bytes) -> None:
-        """A peer that it names is this peer's own child: from now on its word says nothing of that."""
+        """Disregard from now on what it says about a peer that it names, which is this peer's own child."""
         if node in self.others.nodes and node not in self.outdated:
             self.outdated = (*self.outdated, node)
 
     def request_cut(self, mark: int) -> None:
-        """It is asked to end the leases below it that have not come up to here."""
+        """Note that it is asked to end the leases below it that have not reached this index."""
         now, former = self.host.now(), self.cut_request
         self.cut_request = CutRequest(mark, now if former is None else former.since, now)
 
     def _complied(self) -> None:
-        """Has it ended them, or have they come so far?"""
+        """Forget the request if those leases have ended or reached the index."""
         if self.cut_request is not None and self.progress[0] >= self.cut_request.to:
             self.cut_request = None
 
     def note_report(self, report: ChildReport) -> None:
-        """What the child says holds."""
+        """Take over a report of the child."""
         if (report.term, report.acknowledged) > (self.acknowledged_term, self.acknowledged):
             self.moved_at = self.host.now()
         if report.term != self.acknowledged_term:
@@ -198,24 +198,24 @@ class Child(PeerSink):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How far all below it came, and how far it came itself."""
+        """How far all peers below it came, and how far it came itself."""
         return self.acknowledged, self.frontier
 
     def reach(self, term: Term) -> int:
-        """How far a term came to it, or below it."""
+        """The index that a term reached at it or below."""
         if self.acknowledged_term == term:
             return self.frontier
         report = self.streams.get(term)
         return report.reach if report is not None else 0
 
     def keeps_up(self, frontier: int, now: float) -> bool:
-        """Does the child itself keep up? Its reports are a moment behind, so it counts that it moved on lately."""
+        """Whether the child itself keeps up. Its reports are a moment old, so it suffices that it moved lately."""
         return self.progress[1] >= frontier or now - self.frontier_moved_at < CATCH_UP_S
 
     def take_up(self, report: ChildReport) -> None:
-        """It reported this before it was entered here: that speaks for nobody, but it may have somebody below it.
+        """Take over a report from before it was entered here. It speaks for nobody, but peers may be below the child.
 
-        It may have been restarted since, or elsewhere, and have taken in others.
+        The child may have restarted or been elsewhere since, and have accepted other children.
         """
         known_to_have = self.acknowledged if report.term == self.acknowledged_term else report.acknowledged
         self.note_report(report)
@@ -229,7 +229,7 @@ class Child(PeerSink):
     needed_from = _acknowledged
 
     def kept_from(self, term: Term, *, at_root: bool) -> int:
-        """Except at the root, it needs no copy of what it has itself, even if a peer below it does not have that."""
+        """Except at the root, it needs no copy of what it has itself, even if a peer below it lacks that."""
         if at_root:
             return self.needed_from(term)
         report = self.streams.get(term)
@@ -242,9 +242,9 @@ class Child(PeerSink):
 
     @property
     def speaks_for(self) -> tuple[Move, ...]:
-        """The moves of the peers that its last report names: itself, and those that arrived below it lately.
+        """The moves of the peers that its last report covers: itself, and peers that arrived below it lately.
 
-        But not of those that have spoken as this peer's own children since. A number that is not known is 0.
+        Peers that have since reported as this peer's own children are left out. An unknown number is 0.
         """
         if self.spoken != SINCE:
             return ()
@@ -254,9 +254,9 @@ class Child(PeerSink):
 
     @property
     def word(self) -> Others:
-        """Of whom it speaks, but for those that came below it while its lease is cut.
+        """The peers that its report names. While its lease is cut, without peers that came below it.
 
-        What it says they need holds nothing then, so their leases elsewhere go on until it has its own again.
+        A cut lease holds nothing back for them, so their leases elsewhere continue until the child has its own again.
         """
         return self.others if self.cut is None else Others(departures=self.others.departures)
 
@@ -267,7 +267,7 @@ class Child(PeerSink):
 
     @property
     def arrived(self) -> tuple[Move, ...]:
-        """The moves that its last report includes: its own, if that was lately, and those that it names."""
+        """The moves that its last report includes: its own, if it was recent, and those that it names."""
         own = self.move if self.spoken == SINCE and self.named_until else None
         return (own, *self.word.arrivals) if own is not None else self.word.arrivals
 
@@ -287,20 +287,20 @@ class SourcesChild(Child):
         self.acknowledged_events = self.events = 0
 
     def begin_streams(self, streams: dict[Term, StreamUp]) -> None:
-        """It was entered in the table, and is owed these streams."""
+        """Set the streams that it is owed when it is entered in the table."""
         self.streams = streams
 
     def forget_stream(self, term: Term) -> bool:
-        """It is asked of a stream no more. Did it report anything?"""
+        """Forget its report on a stream. Return whether there was one."""
         return bool(self.streams) and self.streams.pop(term, None) is not None
 
     def note_stream(self, term: Term, report: StreamUp) -> None:
-        """What it reports of a stream."""
+        """Note its report on a stream."""
         self.streams = self.streams or {}
         self.streams[term] = report
 
     def note_streams(self, acknowledged: int, events: int) -> None:
-        """So many events of all streams reached everybody below the child, and the child itself (`retention.total`)."""
+        """Note how many events of all streams reached all peers below it, and the child itself (`retention.total`)."""
         now = self.host.now()
         if acknowledged > self.acknowledged_events:
             self.moved_at = now
@@ -315,17 +315,17 @@ class SourcesChild(Child):
 
 
 class Ended(NamedTuple):
-    """Somebody left in good order, and is named to those above for a while: they may wait for a lease of it."""
+    """A peer that left in good order. Peers above are told for a while, because they may wait for its lease."""
 
     until: float
     move: Move | None = None
-    """Its last one, if it counted its parents."""
+    """Its last move, if it counted its parents."""
 
 
 class OrphanedLease:
-    """A child that was lost or moved: its last report holds stability back until its lease has passed.
+    """The lease of a child that was lost or moved: its last report holds back stability until the lease ends.
 
-    Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
+    It also ends when the awaited peers (the child, or peers that it named) are heard from below this peer again.
     """
 
     __slots__ = (
@@ -337,81 +337,84 @@ class OrphanedLease:
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
         numbers: Mapping[bytes, int] = EMPTY, named_from: float = 0.0,
     ) -> None:  # fmt: skip
-        """`move`: the child's to this peer, if it is only the child's lease, which said that it moves elsewhere.
+        """`move`: the child's move to this peer, if the lease is only its own and it said that it moves elsewhere.
 
-        `numbers`: of the moves by which others of those awaited had come, where they are known. These have been sent
-        to other parents, and the peers above hear of them from a time on: most will have come below this one by then.
+        `numbers`: the numbers of the moves by which other awaited peers had come, if known. These peers were sent to
+        other parents. Peers above hear of them only from `named_from` on: most will be below this peer again by then.
         """
         self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.streams, self.contact = child.streams, child.contact
-        self.ends: Mapping[bytes, float] = EMPTY  # of those awaited whose leases began earlier, and end before this one
+        self.ends: Mapping[bytes, float] = EMPTY  # of awaited peers whose leases end before this one
         self.awaited: dict[bytes, Move | None] = {
             node: Move(node, numbers[node]) if numbers.get(node) else move for node in awaited
         }
         self.named_from = named_from
-        self.leaf = leaf  # it is the child's own lease only
-        self.move = child.move  # by which that had come here
+        self.leaf = leaf  # it is only the child's own lease
+        self.move = child.move  # by which the child had come here
         self.numbers: Mapping[bytes, int] = (
             {**numbers, child.contact.node_id: child.number} if child.number else numbers
         )
         self.asked_at = child.host.now()  # when the child was asked where it is, or was lost
 
     def end_at(self, ends: Mapping[bytes, float]) -> None:
-        """Leases of others that are awaited end at these times."""
+        """Set the times at which leases of awaited peers end."""
         if ends:
             self.ends = {**self.ends, **ends}
             self.until = max([self.ends_at(node) for node in self.awaited], default=self.until)
 
     def ends_at(self, node: bytes) -> float:
-        """When the lease of one of those awaited ends."""
+        """Return when the lease of an awaited peer ends."""
         return min(self.until, self.ends.get(node, self.until))
 
     def end_some(self, now: float) -> bool:
-        """Wait no longer for those whose leases have ended. True if none is left."""
+        """Stop waiting for peers whose leases have ended. Return whether none is left."""
         for node in [node for node, until in self.ends.items() if until <= now]:
             self.awaited.pop(node, None)
         return self.until <= now or (bool(self.ends) and not self.awaited)
 
     def prolong(self, until: float) -> None:
-        """No lease ends before a time, because this process was paused."""
+        """Let no lease end before a time, because this process was paused."""
         self.until, self.ends = max(self.until, until), EMPTY
 
     def expire(self, now: float) -> bool:
-        """Is it time for the peers above to hear of those that are waited for?"""
+        """Return whether it is now time to name the awaited peers to the peers above."""
         begins = 0.0 < self.named_from <= now
         if begins:
             self.named_from = 0.0
         return begins
 
     def arrived(self, move: Move) -> None:
-        """A peer speaks for itself again, or has left, by a move: not by one before that by which it was here or named.
+        """Stop waiting for a peer that reports for itself again, or has left, by a move that is not an earlier one.
 
-        Such a word is older than this lease. After a restart a leaf has no other lease that goes on.
+        A report of an earlier move is older than this lease. A leaf that restarted has no other lease that continues.
         """
         number = self.numbers.get(move.peer, 0)
         if reaches(move.number, number) or (self.leaf and not joined_since(number, move.number)):
             self.awaited.pop(move.peer, None)
 
     def forgot(self, node: bytes, number: int) -> None:
-        """A peer comes again that knows nothing of those that were below it, unless in the life of this number."""
+        """Wait for unknown peers instead of a returning peer, unless this number is of the same life.
+
+        A peer in another life knows nothing about the peers that were below it.
+        """
         if node in self.awaited and not self.leaf and not same_life(self.numbers.get(node, 0), number):
             del self.awaited[node]
             self.awaited[UNKNOWN_PEER] = None
 
     def end_by(self, arrivals: Iterable[Move]) -> None:
-        """Peers have moved elsewhere, and arrived there."""
+        """Stop waiting for peers that moved elsewhere and have arrived there."""
         for node, move in list(self.awaited.items()):
             if move is not None and any(arrival.follows(move) for arrival in arrivals):
                 del self.awaited[node]
 
     def is_of_another_life(self, move: Move) -> bool:
-        """Is one of those awaited who was restarted since, before it moved so?"""
+        """Whether the move is that of an awaited peer that has restarted since."""
         return move.peer in self.awaited and of_another_life(self.numbers.get(move.peer, 0), move.number)
 
     def ask(self, now: float, every_s: float) -> Move | None:
-        """If it is time to ask the child where it is: by which move it had come here.
+        """Return the child's move to this peer, if it is time to ask where the child is now.
 
-        A child that does not count its parents is not asked, nor one that is not waited for.
+        Only a child that counts its parents and is still awaited is asked.
         """
         if self.move is None or self.move.peer not in self.awaited or now - self.asked_at < every_s:
             return None
@@ -419,11 +422,11 @@ class OrphanedLease:
         return self.move
 
     def follow_path(self, path: Iterable[bytes]) -> bool:
-        """The path from the root to this peer leads through these. True if that is news of one that was waited for.
+        """Note the peers on the path from the root. Return whether that is news about an awaited peer.
 
-        One that stands above speaks for itself, but not for those that were below it if it was restarted since. That it
-        says itself: peers up to it are told by which move it had come. If that is not known, as it was taken back
-        without a Join, nobody can tell, and its lease goes on to the end. A leaf speaks for nobody else.
+        A peer above reports for itself, but after a restart not for the peers that were below it. Only that peer knows
+        whether it restarted, so the peers up to it are told by which move it had come here. If the move is unknown,
+        because it was taken back without a Join, its lease continues to the end. A leaf reports for nobody else.
         """
         news = False
         for node in [node for node in path if node in self.awaited]:
@@ -438,17 +441,18 @@ class OrphanedLease:
         return news
 
     def is_elsewhere(self, up_to: bytes) -> None:
-        """The child has another parent. Peers up to one are told by which move it had come, and know of a later one.
+        """Note that the child has another parent. Peers up to `up_to` are told by which move it had come here.
 
-        Or of one with the same number: it asked both before either answered, and took the other.
+        They know of a later move, or of one with the same number: the child asked both parents before either answered.
         """
         if self.move is not None and self.move.peer in self.awaited:
             self.awaited[self.move.peer] = self.move._replace(number=self.move.number - 1, up_to=up_to)
 
     def continue_from(self, former: "OrphanedLease") -> None:
-        """It came back and goes again: it need not have spoken for those that it named then, nor have what they lack.
+        """Merge the former lease of a child that came back and left again.
 
-        So of a stream that either says nothing of, all is needed.
+        In between it need not have reported for the peers that it named then, nor have what they lack. So all of a
+        stream is needed that either lease does not mention.
         """
         self.awaited, self.numbers = {**former.awaited, **self.awaited}, {**former.numbers, **self.numbers}
         self.ends = former.ends
@@ -469,7 +473,7 @@ class OrphanedLease:
     needed_from = _acknowledged
 
     def kept_from(self, term: Term, *, at_root: bool) -> int | None:
-        """A peer that takes the place of a lost one finds it at the root."""
+        """Only the root keeps events for it: a peer that replaces the lost one fetches them there."""
         return self.needed_from(term) if at_root else None
 
     def is_stalled(self, now: float) -> bool:

@@ -1,8 +1,7 @@
-"""The rendezvous point's own state: admits publishers' events in sequence, gives positions, says what is stable.
+"""The rendezvous point's own state: it admits publishers' events in sequence, and declares what is stable.
 
-What a root says of a publisher's events it says of those that its term admitted, or of those of which the root before
-told it (`frontiers`). The floor that a publisher names says where to begin, and nothing of what is stable
-(`topics.publisher`).
+A root acknowledges events of a publisher that its own term admitted, or that the former root reported to it
+(`frontiers`). The floor that a publisher names says where to begin, but not what is stable (`topics.publisher`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput,
 
 
 class Root(Admitter):
-    """One term: the stream of a root, or an empty one where sources number the events; and what the root waits for."""
+    """One term and what its root waits for. The term's stream is empty if sources number the events."""
 
     __slots__ = (
         "after", "asked", "awaited", "awaited_until", "began_at", "flush_until", "followed", "hold_until",
@@ -34,44 +33,44 @@ class Root(Admitter):
         self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float, *,
         early: EarlyBlocks, holders: int = 1, after: Term | None = NO_TERM, outbids: bool = False,
     ) -> None:  # fmt: skip
-        """`holders`: so many noted the term. `after` is the latest that was heard of then; None: the topic was new.
+        """`holders`: how many peers recorded the term. `after`: the latest earlier term known; None: the topic was new.
 
-        `outbids`: this peer was root already, and heard of a rival's later term.
+        `outbids`: this peer was already root, and heard of a rival's later term.
         """
         super().__init__(host, config, descriptor, term, early)
-        self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
+        self.hold_until = hold_until  # nothing is declared stable before: orphans may still be joining
         self.began_at = host.now()
         self.after, self.outbids = after, outbids
-        self.followed: tuple[Term, ...] = ()  # terms that were transferred, each to the next, the last to this
-        self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
-        self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, with all below; their numbers
-        self.awaited_until = 0.0  # ... but for those that the root before waited for itself
-        self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root, to publish when they have something
-        self.noted = descriptor  # what most of those who keep the topic's state hold
-        self.holders = holders  # ... and how many they are, this one among them
+        self.followed: tuple[Term, ...] = ()  # transferred terms in order, the last one to this term
+        self.paused_until = 0.0  # likewise, after a pause: another root may have followed
+        self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, and their move numbers
+        self.awaited_until = 0.0  # until then, for those that the former root still waited for
+        self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root in order to publish
+        self.noted = descriptor  # the settings that most replicas hold
+        self.holders = holders  # how many replicas that is, including this peer
         self.session_state = SessionState.CLOSED  # until `root/sessions.py` hears of this term
         self.flush_until: float | None = None
-        """Subscribers have until then for what it admitted, once its session is to end."""
-        self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: to be answered in the next session
+        """The time until which subscribers can acknowledge its events, once its session is to end."""
+        self.sessions_asked: dict[bytes, Create] = EMPTY  # by creator: answered in the next session
 
     def is_of_another_life(self, move: Move) -> bool:
-        """Is one of those awaited who was restarted since it was named, before it moved so?"""
+        """Whether the move is that of an awaited peer that restarted after it was named."""
         return of_another_life(self.awaited.get(move.peer, 0), move.number)
 
-    # ---- what the root before left
+    # ---- what the former root left
 
     def follow(self, followed: tuple[Term, ...]) -> None:
-        """The root before transferred the topic: its term, and those that it followed."""
+        """Note the former root's term and the terms that it followed: it transferred the topic."""
         self.followed = followed
 
     def take_frontiers(self, frontiers: dict[bytes, int]) -> None:
-        """Where publishers stood with the root before."""
+        """Take over the publishers' frontiers from the former root."""
         self.frontiers = frontiers
 
     def wait_for(self, named: dict[bytes, int], until: float, here: Iterable[Move], arrived: Iterable[Move]) -> None:
-        """Wait for those below that it named, until a time, but not for those that are here by now.
+        """Wait until a time for the peers that the former root named, except for those that have arrived.
 
-        By a move of another life, one says that it does not know who was below it.
+        A peer that arrives with a move of another life does not know which peers were below it.
         """
         self.awaited = named
         for move in arrived:
@@ -83,9 +82,9 @@ class Root(Admitter):
             self.hold_until = self.awaited_until
 
     def heard_from(self, moves: Iterable[Move]) -> None:
-        """Peers are below this one by these moves. Nobody waits any more for those that it knew no later moves of.
+        """Stop waiting for peers that arrived below this one by these moves, unless a later move of theirs is known.
 
-        Once all have come that the root before named, its own hold is what remains.
+        When all peers that the former root named have arrived, only its own hold remains.
         """
         if not self.awaited:
             return
@@ -100,61 +99,61 @@ class Root(Admitter):
     # ---- settings and sessions
 
     def note_settings(self, descriptor: Descriptor, holders: int) -> None:
-        """So many of those who keep the topic's state hold these settings, which is most of them."""
+        """Note that most replicas hold these settings, and how many."""
         self.noted, self.holders = descriptor, holders
 
     def step(self, what: SessionInput) -> SessionStep:
-        """Something was learned about the session: what to do next."""
+        """Return what to do next after this was learned about the session."""
         self.session_state, step = SESSION_TABLE[self.session_state, what]
         return step
 
     def note_session_asked(self, request: Create) -> None:
-        """Somebody is to be answered in the next session."""
+        """Note a request that is answered in the next session."""
         self.sessions_asked = {**self.sessions_asked, request.creator.node_id: request}
 
     def take_sessions_asked(self) -> Iterable[Create]:
-        """Those that were to be answered in the next session."""
+        """Take out the requests that were to be answered in the next session."""
         asked, self.sessions_asked = self.sessions_asked, EMPTY
         return asked.values()
 
     def flush(self, until: float) -> None:
-        """Subscribers have until then for what was admitted: the session is to end."""
+        """Begin to end the session. Subscribers have until then to acknowledge the admitted events."""
         self.flush_until = until
 
     def call_off_session(self) -> None:
-        """The session goes on."""
+        """Continue the session."""
         self.session_state, self.flush_until = SessionState.ACTIVE, None
 
     # ---- the peers of publishers
 
     def note_asked(self, contact: Contact) -> None:
-        """A peer with publishers asks for the root. It wants to know what changes, even if it publishes nothing."""
+        """Note a peer with publishers that asked for the root. It is told of changes even if it publishes nothing."""
         self.asked = self.asked or {}
         self.asked[contact] = None
         if len(self.asked) > self.config.admissions_max:
             del self.asked[next(iter(self.asked))]
 
     def publishing_peers(self) -> tuple[Contact, ...]:
-        """The peers that publish here, or have asked where to."""
+        """Return the peers that publish here, or have asked for the root."""
         return tuple(self.asked | {admission.contact: None for admission in self.admissions.values()})
 
     def idle_peers(self) -> list[Contact]:
-        """The peers that asked for the root, and of whose publishers it knows nothing: no receipt goes there."""
+        """Return the peers that asked for the root but have no known publishers, so that no receipt goes there."""
         publish = {admission.contact for admission in self.admissions.values()} if self.asked else ()
         return [contact for contact in self.asked if contact not in publish]
 
     def lost(self, node: bytes) -> None:
-        """A peer is out of reach: its publishers are remembered for a lease's time."""
+        """Note that a peer is unreachable. Its publishers are remembered for one lease."""
         self.asked = {contact: None for contact in self.asked if contact.node_id != node} or EMPTY
         for admission in self.admissions.values():
             if admission.contact.node_id == node and admission.gone_at is None:
                 admission.lose(self.host.now())
 
     def housekeep(self, now: float) -> dict[Contact, list[bytes]]:
-        """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
+        """Forget publishers that closed, or whose peers were lost a lease ago. Return silent ones by peer."""
         before = now - self.config.lease_s
         if self.began_at <= before:
-            self.frontiers = EMPTY  # events of later ones are admitted again; subscribers recognise repeats by sequence
+            self.frontiers = EMPTY  # later repeats are admitted again; subscribers recognise them by sequence
         silent: dict[Contact, list[bytes]] = {}
         for publisher, admission in list(self.admissions.items()):
             if admission.active:
@@ -166,7 +165,7 @@ class Root(Admitter):
         return silent
 
     def gone(self) -> Iterator[float]:
-        """Since when peers are lost whose publishers are remembered for their leases only."""
+        """Yield the times at which peers were lost whose publishers are only remembered for a lease."""
         for admission in self.admissions.values():
             if admission.gone_at is not None and not admission.runs:
                 yield admission.gone_at
@@ -175,26 +174,26 @@ class Root(Admitter):
 
     @property
     def held_until(self) -> float:
-        """Nothing is called stable before this time."""
+        """The time before which nothing is declared stable."""
         return max(self.hold_until, self.paused_until)
 
     def hold(self, until: float) -> None:
-        """Declare nothing stable before a time, whichever peers arrive until then."""
+        """Declare nothing stable before a time, whichever peers arrive before it."""
         self.hold_until = max(self.hold_until, until)
         self.awaited_until = max(self.awaited_until, until)
 
     def pause(self, until: float) -> None:
-        """This process was paused, and another root may have followed: declare nothing stable before a time."""
+        """Declare nothing stable before a time, because this process was paused and another root may have followed."""
         self.paused_until = until
 
     def go_on_after_pause(self) -> None:
-        """No other root followed."""
+        """End the hold after a pause: no other root followed."""
         self.paused_until = 0.0
 
     def was_used(self, term: Term) -> None:
-        """The topic was used under this term. If it was taken for new, it was not, and there may be leases elsewhere.
+        """Note that the topic was used under this term. If this root took it for new, unknown leases may exist.
 
-        Then nothing is called stable before these would have ended had this root known when its term began.
+        Nothing is then declared stable until one lease after this term began, when those leases have ended.
         """
         if self.after is None and term not in (NO_TERM, self.term) and not term.of_source:
             self.after = NO_TERM
@@ -202,25 +201,25 @@ class Root(Admitter):
             self.hold(self.began_at + self.config.lease_s)
 
     def end_hold(self, now: float) -> None:
-        """Stop waiting for peers that this root does not know."""
+        """Stop waiting for unknown peers."""
         self.hold_until, self.paused_until = min(self.hold_until, now), 0.0
         self.awaited = EMPTY
 
     def forgot(self, node: bytes) -> None:
-        """A peer that is waited for knows nothing of those that were below it: they are waited for instead."""
+        """Wait for the unknown peers below an awaited peer instead of for that peer, which has forgotten them."""
         if node in self.awaited:
             del self.awaited[node]
             self.awaited[UNKNOWN_PEER] = 0
 
     def acknowledge_to(self, index: int, now: float) -> bool:
-        """All live leases have acknowledged the term below `index`. True if the stable position moved."""
+        """Note that all live leases acknowledged the term below `index`. Return whether the stable position moved."""
         if index <= self.stable or now < self.held_until:
             return False
         self._settle(index)
         return True
 
     def stable_frontiers(self) -> dict[bytes, int]:
-        """Per publisher, one past the last admitted event that all leases are known to have acknowledged."""
+        """Return, per publisher, one past the last event that all leases are known to have acknowledged."""
         acknowledged = {publisher: known.stable for publisher, known in self.admissions.items() if known.stable}
         return self.frontiers | acknowledged
 

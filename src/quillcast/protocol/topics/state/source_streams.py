@@ -1,7 +1,7 @@
-"""The streams of sources at a peer: how they begin and end, what is stable of them, and what neighbours are told.
+"""The streams of sources at a peer: how they begin and end, what is stable, and what neighbours are told.
 
-The whole life of a stream is in docs/sources.md. Topics whose root numbers the events have
-such streams only where it took over from sources, so that hardly anything here asks which kind a topic is.
+docs/sources.md describes the whole life of a stream. Topics whose root numbers the events have streams of sources only
+if the root took over from sources, so hardly anything here depends on the kind of topic.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,16 +52,17 @@ from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 
 FROM_BELOW, FROM_ABOVE = 2, 4
-"""So many times `streams_max` streams there may be here if a child, or the parent, names another that others hold.
+"""Multiples of `streams_max` up to which a peer accepts a stream that others hold, from a child or from the parent.
 
-Two sides of a partition may have `streams_max` each. A peer may hold twice that which its parent does not take yet. If
-it took nothing from the parent then, neither's events would ever become stable, and no stream would be forgotten.
+Two sides of a partition may have `streams_max` each. A peer may hold twice that many which its parent does not accept
+yet. If it accepted nothing from the parent then, the events of neither would ever become stable, and no stream would be
+forgotten.
 """
-CLOSED_MAX = 1024  # ended streams of its own that a peer remembers: as many as it tells others of a topic
+CLOSED_MAX = 1024  # own ended streams that a peer remembers: as many as it reports in a topic
 
 
 class OwnEnded(NamedTuple):
-    """How far a stream of this peer's own went. That is known also where this peer leaves the tree and comes back."""
+    """The end of one of this peer's own streams, remembered even if this peer leaves the tree and comes back."""
 
     topic: bytes
     end: int
@@ -69,11 +70,11 @@ class OwnEnded(NamedTuple):
 
 
 Starts = Sequence[tuple[Term, int, int]]
-"""Streams, from where on a child is owed each, and how far each came to its parent."""
+"""Streams, the index from which a child is owed each, and how far its parent has each."""
 
 
 class SourceStreams:
-    """Keeps the streams of sources, in all topics."""
+    """Manages the streams of sources in all topics."""
 
     __slots__ = (
         "closed", "config", "count", "dates", "host", "news", "placement", "replica_set", "schedule", "streams",
@@ -87,15 +88,15 @@ class SourceStreams:
         self.schedule, self.placement = schedule, placement
         self.news = StreamNews(host, streams, schedule)
         self.dates = StreamDates(host, self.news.note)
-        self.count = 0  # streams of this peer's own, in all topics
+        self.count = 0  # this peer's own streams, in all topics
         self.closed: dict[Term, OwnEnded] = {}  # those that ended, the latest last
 
     # ---- beginning
 
     def open(self, tree: Tree, warrant: Warrant | None) -> Source | None:
-        """This peer's own stream in a topic, begun if there is none; None if the topic has too many.
+        """Return this peer's own stream in a topic; begin it if there is none. None if the topic has too many streams.
 
-        `warrant` says on whose behalf it publishes.
+        `warrant` says on whose behalf this peer publishes.
         """
         sources, shown = sources_of(tree), None
         if warrant is not None and is_restricted(tree.descriptor.access, "publish"):
@@ -109,11 +110,11 @@ class SourceStreams:
             self.begin(tree, term, 0, shown, here=True).come_from(self.host.me)
             self.show_warrant(tree, term)
         elif sources.own is not None and shown is not None:
-            self.show_right(tree, sources.own.term, shown)  # the list came to be known after its first events
+            self.show_right(tree, sources.own.term, shown)  # the list became known after its first events
         return sources.own
 
     def withdraw(self, tree: Tree) -> bool:
-        """A neighbour has no room for this peer's stream: it never was, unless another peer has some of it."""
+        """Withdraw this peer's stream because a neighbour has no room for it. False if another peer has some of it."""
         own = tree.sources.own
         if own is None or own.held or own.stable:
             return False
@@ -121,9 +122,9 @@ class SourceStreams:
         return True
 
     def finish(self, tree: Tree) -> None:
-        """A session is about to begin in which a root numbers the events: this peer's stream ends here.
+        """End this peer's stream, because in the next session a root numbers the events.
 
-        Publishers still hear what becomes stable of it.
+        Publishers are still told what becomes stable of it.
         """
         own = tree.sources.own
         if own is not None:
@@ -135,14 +136,14 @@ class SourceStreams:
             self.news.note(tree, own.term)
 
     def close(self, tree: Tree) -> None:
-        """This peer publishes no more in a topic: its stream ends here."""
+        """End this peer's stream, because it no longer publishes in the topic."""
         self.finish(tree)
         if tree.sources.own is not None:
             tree.sources.close_own()
             self.dismiss_denied(tree)
 
     def _full(self, tree: Tree, times: int = 1) -> bool:
-        """Are there as many streams as so many times the bound, or is too much told to a neighbour?"""
+        """Whether there are `times` the bound of streams, or a neighbour's change stream is full."""
         untold = any(self.streams.full(each.node_id) for each in tree.neighbours())
         if len(tree.flow.others) < times * self.config.streams_max and not untold:
             return False
@@ -150,12 +151,12 @@ class SourceStreams:
         return True
 
     def note_left_out(self, tree: Tree, term: Term, sender: Contact, *, held: bool) -> None:
-        """There is no room for a stream that a neighbour names. Is it one whose source cannot wait (`learn`)?"""
+        """Note that there is no room for a stream that a neighbour names, if its source cannot wait (`learn`)."""
         if self._times(tree, term, sender, held=held) > 1:
             sources_of(tree).note_left_out(self.host.now())
 
     def bound(self, tree: Tree) -> str:
-        """Why streams of sources wait or are left out here, in a sentence; empty if none are."""
+        """Return why streams of sources wait or are left out here, in a sentence; empty if none are."""
         count, most, left_out_at = len(tree.flow.others), self.config.streams_max, tree.sources.left_out_at
         has = f"topic {tree.descriptor.name} has {count} streams of sources here (streams_max is {most})"
         if self.host.now() - left_out_at < self.config.lease_s:
@@ -163,7 +164,7 @@ class SourceStreams:
         return f"{has}: further sources wait until some have ended" if count > most else ""
 
     def _times(self, tree: Tree, term: Term, sender: Contact | None, *, held: bool) -> int:
-        """How many times the bound holds for a stream that a neighbour names: once if its source can still wait."""
+        """Return the multiple of the bound for a stream that a neighbour names: 1 if its source can still wait."""
         if sender is None:
             return 1
         if tree.parent is not None and tree.parent.node_id == sender.node_id:
@@ -173,7 +174,7 @@ class SourceStreams:
     def begin(
         self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None, *, here: bool = False
     ) -> SourceStream:
-        """A stream begins here, or goes on where it was taken for ended: it is owed from an index on.
+        """Begin a stream here, or resume one that was taken for ended. It is owed from an index on.
 
         `here`: it is this peer's own.
         """
@@ -186,7 +187,7 @@ class SourceStreams:
         return stream
 
     def _owe(self, tree: Tree, term: Term, start: int, subscription: Subscription) -> None:
-        """A subscription is owed a stream from an index on. Where a root numbers the events by now, some come again."""
+        """Let a subscription be owed a stream from an index on. If a root now numbers the events, some come again."""
         subscription.begin(term, start, owed=tree.flow.is_reliable(term))
         if tree.flow.is_reliable(term) and not tree.flow.keeps:
             subscription.expect_again()
@@ -194,7 +195,7 @@ class SourceStreams:
             subscription.expect_streams_again()
 
     def show_warrant(self, tree: Tree, term: Term) -> None:
-        """Neighbours take no event of a source before they have seen its warrant: it goes ahead of its events."""
+        """Send a source's warrant ahead of its events: neighbours accept none before they have seen it."""
         if tree.sources.states[term].warrant is None:
             return
         self.news.tell_one(tree, term)
@@ -202,7 +203,7 @@ class SourceStreams:
             self.streams.hurry(contact.node_id)
 
     def show_right(self, tree: Tree, term: Term, warrant: SourceWarrant) -> None:
-        """A source shows by another warrant that it may publish, if the one that is known says it may not."""
+        """Use another warrant of a source, if it lets the source publish and the known one does not."""
         state = tree.sources.states[term]
         if warrant == state.warrant or (state.warrant is not None and state.right is Right.MAY):
             return
@@ -215,10 +216,10 @@ class SourceStreams:
         self, tree: Tree, term: Term, start: int, warrant: SourceWarrant | None = None,
         sender: Contact | None = None, *, held: bool = False,
     ) -> Stream | None:  # fmt: skip
-        """The stream that a neighbour names, begun if it is new. Without a `sender`, only an event of it came.
+        """Return the stream that a neighbour names; begin it if it is new. Without a `sender`, only an event came.
 
-        `held`: it has ended, or others have some of it, so that its source cannot wait with it. None: it is over here,
-        its source may not publish, or there are too many.
+        `held`: it has ended, or others have some of it, so its source can no longer wait. None: it is over here, its
+        source may not publish, or there are too many.
         """
         stream, times = tree.flow.others.get(term), self._times(tree, term, sender, held=held)
         if stream is None and term.of_source and term not in tree.flow.past.forgotten and not self._full(tree, times):
@@ -229,10 +230,10 @@ class SourceStreams:
         self, tree: Tree, term: Term, warrant: SourceWarrant | None, reach: int = NUMBER_MAX,
         sender: Contact | None = None,
     ) -> None:  # fmt: skip
-        """A stream that was over here goes on: its source had been out of reach, or the root waits for it yet.
+        """Resume a stream that was over here: its source had been out of reach, or the root still waits for it.
 
-        If the source has come only up to `reach`, somebody made up an end beyond that. A stream of this peer's own goes
-        no further than it went.
+        If the source has only reached `reach`, a known end beyond that was invented. A stream of this peer's own does
+        not grow.
         """
         if self._full(tree, self._times(tree, term, sender, held=True)):
             return
@@ -240,7 +241,7 @@ class SourceStreams:
         end = tree.flow.past.forgotten.pop(term)
         end = end if end <= reach else 0
         stream = self.begin(tree, term, end, warrant)
-        stream.give_up([(0, end)] if end else [])  # this peer will not have it again
+        stream.give_up([(0, end)] if end else [])  # this peer will not get it again
         stream.resume(tree.sources.resume(term, end))
         for child in tree.leases.children.values():
             if isinstance(child, SourcesChild) and not child.sends_only and term not in child.streams:
@@ -251,11 +252,11 @@ class SourceStreams:
     # ---- who may publish
 
     def may_take(self, tree: Tree, term: Term, warrant: SourceWarrant | None, sender: Contact | None) -> bool:
-        """Is a stream taken that a neighbour names, by the topic's list, if it has one?
+        """Whether the topic's access list, if any, lets this peer accept a stream that a neighbour names.
 
-        Every peer that learns of the stream looks, so that nobody who passes one on need be trusted. What a source
-        published while it could is taken from others, from a root, and for a lease from the source itself. By then one
-        that goes by the list has ended its stream.
+        Every peer that learns of the stream checks this, so peers that pass streams on need not be trusted. What a
+        source published while it could is accepted from others, from a root, and for one lease from the source itself.
+        By then a source that obeys the list has ended its stream.
         """
         right = right_of(tree, term, warrant)
         if right is not Right.COULD or sender is None:
@@ -265,11 +266,11 @@ class SourceStreams:
         return self.host.now() < tree.sources.listed_at + self.config.lease_s
 
     def note_denied(self, tree: Tree) -> None:
-        """A neighbour spoke of a stream that is not taken, by the topic's list. By another list it may be."""
+        """Note that a neighbour named a stream that the topic's list denies. Another list may allow it."""
         sources_of(tree).note_denied()
 
     def list_learned(self, tree: Tree) -> None:
-        """Another list came to be known: which sources may publish by that?"""
+        """Judge all sources by a list that became known."""
         if not tree.by_source:
             return
         sources_of(tree).list_learned(self.host.now())
@@ -283,9 +284,9 @@ class SourceStreams:
             self.news.note(tree, term)
 
     def dismiss_denied(self, tree: Tree) -> None:
-        """Streams of sources that never might publish are over. Those that could before have a lease to end theirs.
+        """Dismiss streams of sources that never might publish. Formerly allowed ones get one lease to end theirs.
 
-        Then nothing more is taken from the source itself, and its stream ends like that of a source that is gone.
+        After that, nothing is accepted from the source itself, and its stream ends like that of a lost source.
         """
         for term in [term for term, state in tree.sources.states.items() if state.right is Right.NEVER]:
             self._dismiss(tree, term)
@@ -307,21 +308,21 @@ class SourceStreams:
         tree.flow.drop(term)
         self._forget(tree, term, end)
 
-    # ---- ends that the other side of a partition knows
+    # ---- ends that became known beyond a partition
 
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
-        """The streams that are over here and ended last."""
+        """Return the streams that are over here and ended last."""
         self._recall_closed(tree)
         ends = [(term, end) for term, end in tree.flow.past.forgotten_lately() if term.of_source]
         most = share_of_each(len(ends))
         return tuple((term, end, self.dates.milestones(tree, term, (0, end), most)) for term, end in ends)
 
     def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
-        """A neighbour says where streams ended that are over there: those that went further are passed on.
+        """Learn where streams ended that are over at a neighbour, and pass on ends that are later than known here.
 
-        `owed`: subscriptions here are owed what lies beyond what was known here, and nobody keeps it any more. Not what
-        came before they began. Of a stream that goes on here without its source, the root's word is awaited, to whom
-        children's words are passed on: else a child could end what comes from elsewhere.
+        `owed`: subscriptions here are owed the events beyond the known end, except those from before they began, but no
+        peer keeps them any longer. If a stream continues here without its source, only the root or the parent decides
+        on its end, and what children say is passed up. Otherwise a child could end a stream that comes from elsewhere.
         """
         self._recall_closed(tree)
         parent, news, unjudged = tree.parent, list[StreamEnd](), list[StreamEnd]()
@@ -339,13 +340,13 @@ class SourceStreams:
                 self.news.note(tree, term)
             (news if may_judge or term not in tree.sources.states else unjudged).append((term, end, told))
         for contact in tree.neighbours() if news and owed else ():
-            if contact.node_id != sender.node_id or tree.root is not None:  # those on the way await the root's word
+            if contact.node_id != sender.node_id or tree.root is not None:  # peers on the path wait for the root
                 self.host.send(contact, StreamsEnded(tree.topic, tuple(news)))
         if unjudged and parent is not None:
             self.host.send(parent, StreamsEnded(tree.topic, tuple(unjudged)))
 
     def _recall_closed(self, tree: Tree) -> None:
-        """Where this peer left the tree since, it knows nothing else of its streams of before."""
+        """Restore the ends of this peer's former streams, which the tree forgot if this peer left it in between."""
         flow = tree.flow
         unknown = [term for term, own in self.closed.items() if own.topic == tree.topic and not flow.knows(term)]
         if unknown:
@@ -355,7 +356,7 @@ class SourceStreams:
                 self.dates.note_over(tree, term, self.closed[term].milestones)
 
     def _knows_best(self, tree: Tree, term: Term) -> bool:
-        """Is it a stream of this very process? But it forgets at last how far its streams went."""
+        """Whether it is a stream of this process, and either remembered here or not begun yet."""
         return is_mine(self.host, term) and (tree.flow.knows(term) or term.number > self.count)
 
     def _is_news(self, tree: Tree, term: Term, end: int) -> bool:
@@ -375,21 +376,19 @@ class SourceStreams:
                 subscription.pass_by(term, start)
                 subscription.skip(term, [(known, end)], "unavailable")
 
-    # ---- how long events have been there
-
     # ---- neighbours
 
     def attached(
         self, tree: Tree, parent: Contact, starts: Starts, warrants: Iterable[SourceWarrant],
         milestones: Iterable[ToldMilestones], *, whole: bool, served: bool,
     ) -> None:  # fmt: skip
-        """A parent took this peer in, and sends it the topic's events unless it only publishes.
+        """Begin to use a parent. It sends this peer the topic's events unless this peer only publishes (`served`).
 
-        `whole`: it was in the tree before, and is owed whole what is new to it.
+        `whole`: this peer was in the tree before, and is owed all of each stream that is new to it.
         """
         if served and not (tree.by_source or starts):
             if not tree.served:
-                tree.sources.note_served(served=True)  # it only published while sources numbered the events
+                tree.sources.note_served(served=True)  # this peer only published while sources numbered the events
             return
         sources, above, shown = sources_of(tree), dict[Term, int](), shown_by_source(warrants)
         sources.note_served(served=served)
@@ -410,7 +409,7 @@ class SourceStreams:
         tree.flow.serve(up)
 
     def detached(self, tree: Tree, parent: Contact) -> None:
-        """There is no parent any more."""
+        """Stop using a former parent."""
         sources = tree.sources
         if sources.up is not None:
             tree.flow.close(sources.up)
@@ -423,10 +422,10 @@ class SourceStreams:
     def joined(
         self, tree: Tree, child: Child, starts: Starts, known: Mapping[Term, ToldMilestones], ended: Iterable[StreamEnd]
     ) -> None:
-        """A child was entered in the table, and is owed each stream from an index on, unless that has ended there.
+        """Note from where a new child in the table is owed each stream that has not ended there.
 
-        What it has of streams that it knew says nothing of those below it: until it reports, only what is stable counts
-        as acknowledged.
+        What it has of streams that it knew says nothing about peers below it: until it reports, only what is stable
+        counts as acknowledged.
         """
         if not isinstance(child, SourcesChild):
             return
@@ -443,7 +442,7 @@ class SourceStreams:
         self.news.touch(tree)
 
     def parted(self, tree: Tree, neighbour: Contact) -> None:
-        """A neighbour is in the topic's tree no more: nothing is told to it, and nothing comes from it."""
+        """Note that a neighbour has left the topic's tree: nothing is reported to it, and nothing comes from it."""
         for key in [key for key in self.streams.telling(neighbour.node_id) if _is_of(key, tree.topic)]:
             self.streams.drop(neighbour, key)
         for stream in tree.flow.others.values():
@@ -452,7 +451,7 @@ class SourceStreams:
         self.news.touch(tree)
 
     def known(self, tree: Tree) -> tuple[tuple[Term, int, int], ...]:
-        """What a peer has of each stream, when it joins; a new forwarder asks for what its first children need."""
+        """Return what a joining peer has of each stream. A new forwarder asks for what its first children need."""
         found = {term: (tree.flow.front(term) or 0, stream.stable) for term, stream in tree.flow.others.items()}
         for join, _ in tree.waiting.values():
             for term, frontier, stable in join.streams:
@@ -460,7 +459,7 @@ class SourceStreams:
         return tuple((term, *place) for term, place in found.items())
 
     def starts(self, tree: Tree, has: Mapping[Term, int], *, new: bool, earliest: bool) -> list[tuple[Term, int, int]]:
-        """From where on a child is owed each stream. `new`: it begins now, and has no claim to what came before."""
+        """Return from where a child is owed each stream. `new`: it begins now, and is not owed earlier events."""
         return [
             (term, tree.flow.kept_before(term, start) if earliest else start, front)
             for term in tree.flow.others
@@ -469,19 +468,19 @@ class SourceStreams:
         ]
 
     def begin_at(self, tree: Tree, *, earliest: bool) -> list[tuple[Term, int]]:
-        """Where a subscription here begins in each stream: behind what is known to have been there."""
+        """Return where a local subscription begins in each stream: after the events known to be older."""
         return [
             (term, start if earliest else max(start, self._known_before(tree, term)))
             for term, start, _ in self.starts(tree, {}, new=True, earliest=earliest)
         ]
 
     def _known_before(self, tree: Tree, term: Term) -> int:
-        """What has been there for a while, or came to the parent without a gap."""
+        """Return the index below which events have existed for a while, or reached the parent without a gap."""
         above = tree.sources.states[term].above
         return max(above.frontier if above is not None else 0, self.dates.came_before(tree, term, self.host.now()))
 
     def cease(self, tree: Tree) -> None:
-        """Nobody here or below wants the topic's events any more: only this peer's own streams are kept."""
+        """Keep only this peer's own streams, because nothing here or below needs the topic's events any longer."""
         tree.sources.note_served(served=False)
         for term in [term for term in tree.sources.states if term not in tree.sources.mine]:
             tree.sources.drop(term)
@@ -492,7 +491,10 @@ class SourceStreams:
     # ---- what is stable, and the end
 
     def advance(self, tree: Tree, terms: Iterable[Term]) -> bool:
-        """At the root: what all leases acknowledged is stable, and streams whose sources are gone end. True if any."""
+        """At the root: declare stable what all leases acknowledged, and end streams of lost sources.
+
+        Return whether a stable position moved.
+        """
         root, now, moved = tree.root, self.host.now(), False
         if root is None:
             return False
@@ -508,10 +510,10 @@ class SourceStreams:
         return moved
 
     def _look_after(self, tree: Tree, term: Term, now: float) -> None:
-        """Is the source there, or since when is it gone? One lease later its stream ends with the last known event.
+        """End a stream with the last known event, one lease after its source was lost.
 
-        Who knew of that may have left: where a best-effort session follows, nobody stays to hand over. The end moves if
-        a later event comes to be known before the stream is over: a lease after that, for its source may be back, too.
+        The peer that knew this event may have left: nobody stays to hand over if a best-effort session follows. If a
+        later event becomes known before the stream is over, the end moves one lease later, as the source may be back.
         """
         state, root = tree.sources.states[term], tree.root
         assert root is not None
@@ -529,7 +531,7 @@ class SourceStreams:
             self.news.note(tree, term)
 
     def stable_to(self, tree: Tree, term: Term, stable: int) -> bool:
-        """The root declares a stream stable below an index, or its word came from the parent. True if that is news."""
+        """Note that the root declared a stream stable below an index. Return whether that is news."""
         stream = tree.flow.others[term]
         if stable <= stream.stable:
             return False
@@ -538,7 +540,7 @@ class SourceStreams:
         return True
 
     def finished(self, tree: Tree, terms: Iterable[Term]) -> list[tuple[Term, int]]:
-        """The streams that are over here: the root knows where they ended, and all that is owed of them was taken."""
+        """Return the streams that are over here: the root knows their ends, and all that is owed of them was taken."""
         return [
             (term, state.end)
             for term, state in ((term, tree.sources.states[term]) for term in terms)
@@ -554,11 +556,11 @@ class SourceStreams:
         taken = min([tree.flow.front(term) or 0, *(each.frontier(term) for each in tree.subscriptions)])
         stream = tree.flow.others[term]
         known = stream.seen.end if state.closed else known_end(tree, term)
-        goes_on = known > end  # the source is back, or somebody has later events, and the root does not know yet
+        goes_on = known > end  # the source is back, or later events exist, and the root does not know yet
         return told and not goes_on and stream.stable >= end and taken >= end
 
     def handed_over(self, tree: Tree) -> bool:
-        """Does the parent have what this peer's ended streams held, and know their ends? Then this peer may leave."""
+        """Disown ended streams that the parent has, with their ends. Return whether there were any; then it may leave."""
         known = [term for term in tree.sources.mine if self._parent_has(tree.sources.states[term])]
         for term in known:
             tree.sources.disown(term)
@@ -569,7 +571,7 @@ class SourceStreams:
         return state.closed and above is not None and above.closed and above.frontier >= (state.end or 0)
 
     def conclude(self, tree: Tree, term: Term, end: int) -> None:
-        """A stream is over: forget it. Neighbours that do not know yet are told so when they speak of it."""
+        """Forget a stream that is over. Neighbours that do not know that are told when they report on it."""
         milestones, now = tree.flow.others[term].milestones, self.host.now()
         milestones.learn([(end, now - tree.sources.states[term].came_at)], now, end)
         tree.flow.conclude(term, end)
@@ -595,7 +597,7 @@ class SourceStreams:
                 self.streams.hurry(child.contact.node_id)  # the child's own last word may cross this (`let_go`)
 
     def _knows_less(self, child: Child, term: Term, key: bytes, end: int) -> bool:
-        """Did a child say or hear that a stream ended earlier than it did? Then it may be over there."""
+        """Whether a child may take a stream for over too early: it reported or heard of an earlier end."""
         report, told = child.streams.get(term), self._told_end(child, key)
         return (report is not None and report.reach < end) or (told is not None and told < end)
 
@@ -605,9 +607,9 @@ class SourceStreams:
         return report.end if isinstance(report, StreamDown) else None
 
     def let_go(self, tree: Tree, child: SourcesChild, term: Term) -> None:
-        """A child speaks of a stream no more: it is over there, up to the end that the child was told.
+        """Note that a child no longer reports on a stream: it is over there, up to the end that the child was told.
 
-        It may not have heard yet that the end moved, but it had heard that all was stable up to the end that it knew.
+        The child may not have heard yet that the end moved, but it heard that all was stable up to the end it knew.
         """
         key, report = stream_key(tree.topic, term), child.streams.get(term)
         if term not in tree.sources.states:
@@ -621,7 +623,7 @@ class SourceStreams:
             forget_report(child, term)
 
     def answer(self, tree: Tree, child: Contact, term: Term) -> None:
-        """A child speaks of a stream that is over here."""
+        """Answer a child that reports on a stream that is over here."""
         end = tree.flow.past.forgotten[term]
         self.streams.put(child, stream_key(tree.topic, term), encode(_over(end, closed=False)))
 
@@ -631,5 +633,5 @@ def _over(end: int, *, closed: bool) -> StreamDown:
 
 
 def _is_of(key: bytes, topic: bytes) -> bool:
-    """Is this the key of a stream in a topic?"""
+    """Whether this is the key of a stream in a topic."""
     return not is_topic(key) and key.startswith(topic)

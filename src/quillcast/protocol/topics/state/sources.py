@@ -1,4 +1,4 @@
-"""What a peer knows of the sources of one topic, beside what it has of their streams (`forwarding.Flow.others`)."""
+"""What a peer knows about the sources of one topic. Their streams themselves are in `forwarding.Flow.others`."""
 
 from collections.abc import Container, Iterable
 from enum import Enum
@@ -17,16 +17,16 @@ from quillcast.protocol.topics.state.source import Source
 
 
 class Right(Enum):
-    """May the source of a stream publish, by the topic's list?"""
+    """Whether the topic's access list lets the source of a stream publish."""
 
     MAY = 1
     COULD = 2
-    """By an earlier list. What it published then is owed to subscribers."""
+    """An earlier list allowed it. Subscribers get what it published then."""
     NEVER = 3
 
 
 class SourceState:
-    """What is known of a stream that goes on, or has ended and is not over yet."""
+    """What is known about a stream that is live, or that has ended but is not over yet."""
 
     __slots__ = (
         "above", "came_at", "closed", "elsewhere", "end", "gone_since", "heard_end", "known_to", "right", "warrant",
@@ -36,61 +36,61 @@ class SourceState:
         self, warrant: SourceWarrant | None = None, came_at: float = 0.0, right: Right = Right.MAY
     ) -> None:  # fmt: skip
         self.right = right
-        self.warrant = warrant  # the source's, where a list says who may publish
-        self.came_at = came_at  # when its last event came, or else word of it
-        self.known_to = 0  # how far neighbours said that it has gone
+        self.warrant = warrant  # the source's, if an access list says who may publish
+        self.came_at = came_at  # when its last event came, or a report of it
+        self.known_to = 0  # its end as far as neighbours reported
         self.above: StreamDown | None = None  # what the parent reported last
-        self.elsewhere = 0  # who may come below may have it up to here
+        self.elsewhere = 0  # peers that may come below may have it up to here
         self.end: int | None = None
-        self.closed = False  # the source said so itself
-        self.heard_end = 0  # where others took it for ended, beyond a partition
-        self.gone_since: float | None = None  # when a root missed the source
+        self.closed = False  # the source itself said that it ended
+        self.heard_end = 0  # the end that the other side of a partition assumed
+        self.gone_since: float | None = None  # since when the root misses the source
 
     def hear_above(self, report: StreamDown | None) -> None:
-        """What the parent reports; None: there is no parent any more."""
+        """Note what the parent reports. None: there is no longer a parent."""
         self.above = report
 
     def join_above(self, report: StreamDown) -> None:
-        """What a new parent says: others may come below who have as much."""
+        """Note what a new parent says. Peers that have as much may come below."""
         self.above, self.elsewhere = report, max(self.elsewhere, report.reach)
 
     def is_news(self, reach: int) -> bool:
-        """A neighbour says how far it has gone. True if no neighbour said that before."""
+        """Note how far a neighbour says the stream reaches. Return whether that is news."""
         before, self.known_to = self.known_to, max(self.known_to, reach)
         return reach > before
 
     def went_to(self, end: int) -> None:
-        """Others took it for ended there, beyond a partition."""
+        """Note the end that the other side of a partition assumed."""
         self.heard_end = end
 
     def show(self, warrant: SourceWarrant) -> None:
-        """By this warrant, its source may publish."""
+        """Note the warrant by which its source may publish."""
         self.warrant, self.right = warrant, Right.MAY
 
     def judge(self, right: Right) -> None:
-        """May its source publish, by another list?"""
+        """Set whether its source may publish, according to a new list."""
         self.right = right
 
     def is_back(self) -> bool:
-        """Its source is there. True if the stream was taken for ended."""
+        """Note that its source is present. Return whether the stream was taken for ended."""
         before, self.end, self.gone_since = self.end, None, None
         return before is not None
 
     def miss(self, now: float) -> float:
-        """Its source is gone. Returns since when."""
+        """Note that its source is gone. Return since when."""
         self.gone_since = now if self.gone_since is None else self.gone_since
         return self.gone_since
 
     def end_at(self, end: int) -> None:
-        """The root takes it for ended."""
+        """End the stream by decision of the root."""
         self.end = end
 
     def close(self, end: int) -> None:
-        """The source said where its stream ends."""
+        """Note where the source said that its stream ends."""
         self.end, self.closed = end, True
 
     def take_end(self, end: int | None, *, is_alive: bool) -> None:
-        """The root took the stream for ended at an index, or takes it back; the peer of the source knows better."""
+        """Note that the root ended the stream at an index, or withdrew that. If the source closed it, that prevails."""
         if not self.closed:
             self.end = None if is_alive else end
 
@@ -105,42 +105,42 @@ class Sources:
 
     def __init__(self) -> None:
         self.states: dict[Term, SourceState] = {}
-        self.changed: dict[Term, None] = {}  # to be told to the neighbours
+        self.changed: dict[Term, None] = {}  # to be reported to the neighbours
         self.own: Source | None = None  # the stream of this peer's publishers
-        self.mine: dict[Term, None] = {}  # that one, and those it had before that are not over
+        self.mine: dict[Term, None] = {}  # that one, and earlier ones that are not over
         self.over = 0  # events of streams that are over
-        self.milestones: dict[Term, Milestones] = {}  # of these
-        self.told: dict[Term, tuple[bytes, Milestones]] = EMPTY  # of streams, as neighbours told that came since
+        self.milestones: dict[Term, Milestones] = {}  # of streams that are over
+        self.told: dict[Term, tuple[bytes, Milestones]] = EMPTY  # of such streams, as new neighbours told
         self.up: Channel | None = None  # the channel to the parent
         self.partitioned = False  # as the root says
-        self.listed_at = -inf  # when another list of publishers came to be known; long ago, if it was there before
+        self.listed_at = -inf  # when this peer learned of another list of publishers
         self.left_out_at = -inf  # when there was no room for a stream that a neighbour has
-        self.denied = False  # did a neighbour speak of a stream whose source might not publish? It does not repeat that
-        self.served = True  # does the parent send the topic's events here? Not if this peer only publishes
+        self.denied = False  # a neighbour reported a stream whose source might not publish; it does not repeat that
+        self.served = True  # whether the parent sends the topic's events here; not if this peer only publishes
 
     def begin_own(self, own: Source) -> None:
-        """This peer's publishers have a stream."""
+        """Begin the stream of this peer's publishers."""
         self.own = own
         self.mine[own.term] = None
 
     def close_own(self) -> None:
-        """This peer publishes no more."""
+        """Note that this peer no longer publishes."""
         self.own = None
 
     def disown(self, term: Term) -> None:
-        """The parent has what a stream of this peer held, which has ended."""
+        """Give up an ended stream of this peer: the parent has all of it."""
         del self.mine[term]
 
     def enter(self, term: Term, state: SourceState) -> None:
-        """A stream begins here, or goes on."""
+        """Enter a stream that begins or resumes here."""
         self.states[term] = state
 
     def drop(self, term: Term) -> None:
-        """Nobody here or below wants another source's stream any more."""
+        """Drop another source's stream that nothing here or below needs any longer."""
         del self.states[term]
 
     def conclude(self, term: Term, end: int) -> SourceState:
-        """A stream is over. Returns what was known of it."""
+        """Remove a stream that is over. Return what was known about it."""
         if self.own is not None and self.own.term == term:
             self.own = None
         self.mine.pop(term, None)
@@ -148,25 +148,25 @@ class Sources:
         return self.states.pop(term)
 
     def resume(self, term: Term, end: int) -> Milestones | None:
-        """A stream that was over goes on: it counts among those again. Returns by when it had come how far."""
+        """Resume a stream that was over. Return its milestones."""
         self.over -= end
         return self.milestones.pop(term, None)
 
     def remember(self, term: Term, milestones: Milestones, ends: Container[Term], most: int) -> None:
-        """By when a stream that is over had come how far, for as long as its end is known, of at most so many."""
+        """Keep the milestones of a stream that is over, for as long as its end is known; at most `most` of them."""
         self.milestones[term] = milestones
         if len(self.milestones) > most:
             self.milestones = {term: each for term, each in self.milestones.items() if term in ends}
 
     def note_told(self, term: Term, node: bytes, milestones: Milestones, most: int) -> None:
-        """A neighbour that came said this of a stream that is over here; at most so many such words are kept."""
+        """Keep what a new neighbour said about a stream that is over here; at most `most` such statements."""
         self.told = self.told or {}
         self.told[term] = (node, milestones)
         if len(self.told) > most:
             del self.told[next(iter(self.told))]
 
     def take_told(self, term: Term, node: bytes) -> Milestones | None:
-        """What that neighbour said."""
+        """Take out what that neighbour said."""
         told = self.told.get(term)
         if told is None or told[0] != node:
             return None
@@ -174,41 +174,41 @@ class Sources:
         return told[1]
 
     def take_changed(self) -> Iterable[Term]:
-        """The streams of which there are news for the neighbours."""
+        """Take out the streams with news for the neighbours."""
         changed, self.changed = self.changed, {}
         return changed
 
     def connect(self, up: Channel) -> None:
-        """Events go up to the parent."""
+        """Set the channel to the parent."""
         self.up = up
 
     def disconnect(self) -> None:
-        """There is no parent any more."""
+        """Remove the channel to the parent."""
         self.up = None
 
     def note_served(self, *, served: bool) -> None:
-        """Does the parent send the topic's events here, or is this the root?"""
+        """Set whether the parent sends the topic's events here, or this peer is root."""
         self.served = served
 
     def note_partitioned(self, *, partitioned: bool) -> bool:
-        """Is the topic partitioned, as the root says? True if that is news."""
+        """Set whether the topic is partitioned, as the root says. Return whether that is news."""
         before, self.partitioned = self.partitioned, partitioned
         return before != partitioned
 
     def note_denied(self) -> None:
-        """A neighbour spoke of a stream whose source might not publish."""
+        """Note that a neighbour reported a stream whose source might not publish."""
         self.denied = True
 
     def note_left_out(self, now: float) -> None:
-        """There was no room for a stream that a neighbour has."""
+        """Note that there was no room for a stream that a neighbour has."""
         self.left_out_at = now
 
     def list_learned(self, now: float) -> None:
-        """Another list of publishers came to be known."""
+        """Note that another list of publishers became known."""
         self.listed_at = now
 
     def is_due(self, flow: Flow) -> bool:
-        """Will time change anything: is something not stable, has a stream ended, or is a source gone?"""
+        """Whether housekeeping is needed: something is not stable, a stream has ended, or a source is gone."""
         return any(
             state.end is not None
             or state.gone_since is not None
@@ -218,11 +218,11 @@ class Sources:
         )
 
     def touch(self) -> None:
-        """All streams may have news."""
+        """Mark all streams as having news."""
         self.changed |= dict.fromkeys(self.states)
 
     def filter_to(self, node: bytes, flow: Flow, inner: Filter | None = None) -> Filter:
-        """A filter for the channel to a neighbour: nothing goes back to where its stream comes from."""
+        """Return a filter for the channel to a neighbour. It stops bundles whose stream comes from there."""
 
         def enters(bundle: Bundle) -> Bundle | None:
             if came_from(node, flow, bundle):
@@ -233,13 +233,13 @@ class Sources:
 
 
 def came_from(node: bytes, flow: Flow, bundle: Bundle) -> bool:
-    """Does a bundle's stream come from a neighbour? Where it has a routing record, that says where it goes."""
+    """Whether a bundle's stream comes from a neighbour. False with a routing record, which says where it goes."""
     stream = flow.others.get(bundle.envelope.term)
     return stream is not None and stream.via == node and not bundle.envelope.record
 
 
 class NoSources(Sources):
-    """For topics whose root numbers the events: shared by all peers of a process, so writing to it is an error."""
+    """For topics whose root numbers the events. All peers of a process share it, so writing to it is an error."""
 
     __slots__ = ()
 
@@ -254,7 +254,7 @@ class NoSources(Sources):
         super().__setattr__(name, value)
 
     def touch(self) -> None:
-        """There are no streams."""
+        """Do nothing: there are no streams."""
 
 
 NO_SOURCES = NoSources()

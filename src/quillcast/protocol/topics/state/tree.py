@@ -1,4 +1,4 @@
-"""One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
+"""One peer's place in a topic's tree: parent, children table, local subscriptions, and the root's state at the root."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -31,7 +31,7 @@ REACH_MASK = (1 << REACH_BITS) - 1
 
 
 class WaitingJoin(NamedTuple):
-    """A child that is to be answered once this peer has a parent itself."""
+    """The Join of a child that gets its answer once this peer has a parent itself."""
 
     join: Join
     came_at: float
@@ -41,8 +41,8 @@ class Tree:
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
 
     `flow` is the topic's entry in the forwarding table, which the data path reads. The rest is Scribe's.
-    A peer may be a leaf of ten thousand: what a leaf has none of is shared until there is some (`EMPTY`, `NO_LEASES`,
-    `NO_SOURCES`).
+    A peer may be a leaf of ten thousand trees. To save memory, collections that are empty at a leaf are shared objects
+    until something is entered (`EMPTY`, `NO_LEASES`, `NO_SOURCES`).
     """
 
     __slots__ = (
@@ -60,15 +60,15 @@ class Tree:
         self.root: Root | None = None
         self.sources: Sources = NO_SOURCES
         self.leases: Leases = NO_LEASES
-        self.beside: dict[bytes, Channel] = EMPTY  # to peers that are no children, as a scope's manager ordered
+        self.beside: dict[bytes, Channel] = EMPTY  # to peers that are not children, as a scope's manager ordered
         self.waiting: dict[bytes, WaitingJoin] = EMPTY  # adopted children
         self.subscriptions: tuple[Subscription, ...] = ()
-        self.unstarted: dict[int, Subscription] = EMPTY  # local subscriptions that wait for a parent
+        self.unstarted: dict[int, Subscription] = EMPTY  # local subscriptions that begin once there is a parent
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
         self.parent_held: Held = ()
         self._came = 0  # `parent_frontier`, above it `reach_below`, and above that `before`, in one field
-        self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
+        self.keeping_until: float | None = None  # stays until then, because of what it knows about an ended term
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
         self.lost_parent = b""
@@ -76,141 +76,141 @@ class Tree:
 
     @property
     def joining(self) -> bool:
-        """Has this peer asked for a parent, or is it about to be root?"""
+        """Whether this peer has asked for a parent, or is about to become root."""
         return bool(self._moving & JOINING)
 
     @property
     def moved(self) -> bool:
-        """Is this peer between two parents, even if no new one has accepted it yet?"""
+        """Whether this peer is between two parents, even if no new one has accepted it yet."""
         return bool(self._moving & MOVED)
 
     @property
     def changed(self) -> bool:
-        """May there be children that do not know the settings? Then reports tell them."""
+        """Whether some children may not know the settings yet. Reports then contain them."""
         return bool(self._moving & CHANGED)
 
     @property
     def barred(self) -> bool:
-        """May nobody here have anything more, by the topic's list? It leaves when its last children have."""
+        """Whether the topic's access list denies everybody here. This peer leaves after its last children."""
         return bool(self._moving & BARRED) and self.root is None
 
     @property
     def doubted(self) -> bool:
-        """Was this process paused, and is not known yet whether the topic has another root, or this peer no parent?"""
+        """Whether this process was paused, and it is still unknown whether the root changed or the parent is lost."""
         return bool(self._moving & DOUBTED)
 
     @property
     def forwards(self) -> bool:
-        """Does a scope have this peer pass on what others send?"""
+        """Whether this peer forwards events of others for a scope."""
         return bool(self._moving & FORWARDS)
 
     @property
     def stays_ahead(self) -> bool:
-        """Does this peer stay only until its parent has what is here?"""
+        """Whether this peer stays only until its parent has the events that are here."""
         return self.keeping_until is not None and bool(self._moving & AHEAD)
 
     @property
     def attempt(self) -> int:
-        """How many Joins went out since there was a parent."""
+        """The number of Joins sent since there was a parent."""
         return self._moving // ATTEMPT
 
-    # ---- the way to a parent, or to be root
+    # ---- finding a parent, or becoming root
 
     def begin_attempt(self) -> None:
-        """This peer asks for a parent, or its parent for more."""
+        """Begin to ask for a parent, or ask the parent for more."""
         self._moving = (self._moving | JOINING) + ATTEMPT
 
     def turn_to(self, contact: Contact) -> None:
-        """This peer asks somebody that it knows to be its parent, or waits for the next root's word."""
+        """Begin to ask a known peer to be the parent, or to wait for a message of the next root."""
         self._moving |= JOINING
         self.fallbacks = interned((contact,))
 
     def await_root(self) -> None:
-        """This peer is about to be root."""
+        """Note that this peer is about to become root."""
         self._moving |= JOINING
 
     def stop_joining(self) -> None:
-        """This peer asks for no parent any more."""
+        """Stop asking for a parent."""
         self._moving &= ~JOINING
 
     def begin_move(self) -> None:
-        """This peer is the child of its parent no more, and seeks another one."""
+        """Begin to look for another parent: this peer is no longer a child of its former one."""
         self._moving |= MOVED
 
     def attach(self, parent: Contact, fallbacks: tuple[Contact, ...], path: tuple[bytes, ...]) -> None:
-        """A parent took this peer in."""
+        """Enter the parent that accepted this peer."""
         self.parent, self.fallbacks, self.lost_parent = interned(parent), interned(fallbacks), b""
         self.follow_path(interned(path))
         self._moving &= CHANGED | DOUBTED | AHEAD | FORWARDS
 
     def detach(self, *, left: bool) -> None:
-        """There is no parent any more. `left`: this peer wants none."""
+        """Forget the parent. `left`: this peer left it and wants no other."""
         self.lost_parent = b"" if left or self.parent is None else self.parent.node_id
         self.parent, self.path = None, ()
         self._moving %= ATTEMPT
 
     def lose(self, parent: bytes) -> None:
-        """The parent is lost, and this peer turns to a fallback as others do that lost the same one."""
+        """Note that the parent is lost: this peer turns to a fallback, as its siblings do."""
         self.lost_parent = parent
 
     def may_turn_to(self, fallbacks: Iterable[Contact]) -> None:
-        """Who may be the parent next."""
+        """Set the peers that may become the parent next."""
         self.fallbacks = interned((*fallbacks,))
 
     def settle(self) -> None:
-        """This peer has a parent or is root, and knows it."""
+        """Note that this peer certainly has a parent or is root."""
         self._moving &= ~(JOINING | DOUBTED)
 
     def doubt(self) -> None:
-        """This process was paused. If it had a parent or was root, is that still so?"""
+        """Note that this process was paused, so its parent or its being root is in doubt."""
         self._moving = self._moving | DOUBTED if self.attached else self._moving & ~DOUBTED
 
     def note_denied(self, *, denied: bool) -> None:
-        """By the topic's list, nobody here may have anything more, or may again."""
+        """Note whether the topic's access list denies everybody here."""
         self._moving = self._moving | BARRED if denied else self._moving & ~BARRED
         if denied:
             self.keeping_until = None
 
     def set_forwards(self, forwards: bool) -> None:
-        """A scope has this peer pass on what others send, or does so no more."""
+        """Set whether this peer forwards events of others for a scope."""
         self._moving = self._moving | FORWARDS if forwards else self._moving & ~FORWARDS
 
     def tell_settings(self) -> None:
-        """There may be children that do not know the settings."""
+        """Note that some children may not know the settings."""
         self._moving |= CHANGED
 
     def note_report(self, fallbacks: tuple[Contact, ...], held: Held) -> None:
-        """What the parent reports of others that may be the parent, and of what it keeps."""
+        """Note a report of the parent: the fallbacks, and what it keeps."""
         self.fallbacks, self.parent_held = fallbacks, held
 
     def parent_has(self, frontier: int) -> None:
-        """How far the current term came to the parent, as it says."""
+        """Note how far the parent says it has the current term."""
         self._note_came(frontier, self.reach_below, self.before)
 
     @property
     def parent_frontier(self) -> int:
-        """How far the current term came to the parent, as it said."""
+        """The index up to which the parent said it has the current term."""
         return self._came & REACH_MASK
 
     @property
     def reach_below(self) -> int:
-        """How far the current term came to those who are below, or may be soon."""
+        """The index that the current term reached at peers that are below this one, or may be soon."""
         return self._came >> REACH_BITS & REACH_MASK
 
     @property
     def before(self) -> int:
-        """Below this index all events of the current term were there when a parent took this peer in."""
+        """The index below which all events of the current term existed when a parent accepted this peer."""
         return self._came >> 2 * REACH_BITS
 
     def begin_behind(self, index: int) -> None:
-        """All events of the current term below an index were there when the parent took this peer in."""
+        """Note that all events of the current term below an index existed when the parent accepted this peer."""
         self._note_came(self.parent_frontier, self.reach_below, max(self.before, index))
 
     @property
     def newest(self) -> int:
-        """Behind all events of the current term that are known to be there: where newcomers begin.
+        """One past the last known event of the current term: where newcomers begin.
 
-        The frontier may be far behind that, for it goes back for a child that is owed more than this peer was.
+        The frontier may be far lower, because it goes back for a child that needs more than this peer did.
         """
         return max(self.frontier, self.flow.current.seen.end, self.before, self.parent_frontier)
 
@@ -218,45 +218,45 @@ class Tree:
         self._came = (before << REACH_BITS | reach_below) << REACH_BITS | parent_frontier
 
     def came_to(self, index: int) -> bool:
-        """Somebody who is below, or may come below, has the current term up to an index. Is that news?"""
+        """Note how far a peer that is below, or may come below, has the current term. Return whether that is news."""
         known = self.reach
         self._note_came(self.parent_frontier, max(self.reach_below, index), self.before)
         return self.reach > known
 
     def forget_reach(self) -> None:
-        """A term begins: it came to nobody yet but to those below who have said so."""
+        """Begin a term: it has only reached the children that have already reported it."""
         self._came = 0
         self.came_to(max([0, *(child.reach(self.term) for child in self.leases.children.values())]))
 
     def begin_root(self, root: Root) -> None:
-        """This peer is the topic's root from now on."""
+        """Make this peer the topic's root."""
         self.root, self.path = root, ()
 
     def end_root(self) -> None:
-        """This peer is root no more."""
+        """Note that this peer is no longer root."""
         self.root = None
 
-    # ---- what is known of terms, and for how long
+    # ---- what is known about terms, and for how long
 
     def hear_of(self, term: Term) -> None:
-        """Terms of the topic go as far as this one."""
+        """Note the latest term of the topic that this peer has heard of."""
         self.heard = interned(term)
 
     def inherit(self, term: Term, index: int, *, whole: bool) -> None:
-        """A root transferred its term to this peer, after it had admitted so many events. `whole`: that knew none."""
+        """Note the term that a root transferred to this peer, and its end. `whole`: the term is new to this peer."""
         self.inherited = Position(term, index)
         if whole:
             self.parent_has(index)
 
     def keep_until(self, until: float, *, ahead: bool = False) -> None:
-        """Stay in the tree until then, even if nothing here wants the topic, or until the parent has what is here."""
+        """Stay in the tree until a time, even if nothing here needs the topic; `ahead`: or until the parent has all."""
         self.keeping_until = until
         self._moving = self._moving | AHEAD if ahead else self._moving & ~AHEAD
 
     def prolong(self, until: float, *, stays: bool) -> None:
-        """This process was paused: no lease ran out, and what others may want may be in what waits to be read.
+        """Prolong all leases after a pause of this process: messages about them may still be unread.
 
-        `stays`: it may stay in the tree for that.
+        `stays`: this peer may stay in the tree for that time.
         """
         self.leases.prolong(until)
         for past in self.flow.past.values():
@@ -267,7 +267,7 @@ class Tree:
             subscription.prolong_holes()
 
     def keep_no_longer(self) -> None:
-        """Others are owed nothing that is kept here."""
+        """Note that no other peer needs anything that is kept here."""
         self.keeping_until = None
 
     @property
@@ -277,23 +277,23 @@ class Tree:
 
     @property
     def term(self) -> Term:
-        """The current term, as far as it is known here."""
+        """The latest term that has begun here."""
         return self.flow.current.term
 
     @property
     def frontier(self) -> int:
-        """How far the current term came here without a gap."""
+        """The index up to which all events of the current term arrived here."""
         return self.flow.frontier
 
     @property
     def waits(self) -> bool:
-        """Does the topic wait for its slow subscribers?"""
+        """Whether the topic waits for its slow subscribers."""
         return self.descriptor.settings.slow == "wait"
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by what is known of the topic now; its guarantee may be another than first use had assumed.
+        """Use a new descriptor of the topic. Its guarantee may differ from what first use had assumed.
 
-        What another session promises holds from its first term on.
+        The guarantee of another session holds from its first term on.
         """
         self.descriptor = descriptor
         self.flow.restrict(restricted=is_restricted(descriptor.access, "publish"))
@@ -314,7 +314,7 @@ class Tree:
             self.root.adapt(descriptor)
 
     def _pass_dropped(self, subscription: Subscription) -> None:
-        """Nothing was kept until now: what came here and did not reach a subscription does not come any more."""
+        """Report events as lost that arrived here but did not reach a subscription: nothing was kept until now."""
         for term in self.flow.live_terms():
             cursor = subscription.term_cursor(term)
             if cursor is not None and (dropped := given_up(self.flow, term, cursor.next)):
@@ -322,13 +322,13 @@ class Tree:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The session that this peer goes by, and whether that is reliable, as terms of that session say."""
+        """The session that applies at this peer, and whether it is reliable, as in terms of that session."""
         return self.session, self.session > 0 and self.flow.keeps
 
     def begin_session(self, term: Term) -> None:
-        """A term begins. If it is the first one of another session, go by that, even if a later one is known.
+        """Begin a term. If it is the first of another session, that session applies, even if a later one is known.
 
-        A session of another owner of the same name changes nothing but its number.
+        A session of another owner of the same name changes only its number.
         """
         if term.guarantee > self.guarantee:
             settings = self.descriptor.settings
@@ -341,18 +341,18 @@ class Tree:
                 subscription.begin_session(replace(self.descriptor, settings=settings), streams_ended=streams_ended)
 
     def leave_room(self) -> None:
-        """If the topic waits, the channels to other peers leave a part of each link's credit to other topics."""
+        """If the topic waits, let its channels to other peers leave part of each link's credit to other topics."""
         for channel in self.flow.channels:
             channel.sink.wait(waits=self.waits)
 
     def open_sources(self) -> Sources:
-        """The topic's sources, which are the tree's own from now on."""
+        """Return the topic's sources as the tree's own object, no longer the shared one."""
         if self.sources is NO_SOURCES:
             self.sources = Sources()
         return self.sources
 
     def open_leases(self) -> Leases:
-        """The leases below, which are the tree's own from now on."""
+        """Return the leases below as the tree's own object, no longer the shared one."""
         if self.leases is NO_LEASES:
             self.leases = Leases()
         return self.leases
@@ -364,62 +364,62 @@ class Tree:
             self.flow.close(former.channel)
 
     def lead_beside(self, node: bytes, channel: Channel) -> None:
-        """A channel leads to a peer that is no child, as a scope's manager ordered."""
+        """Enter a channel to a peer that is not a child, as a scope's manager ordered."""
         self.beside = self.beside or {}
         self.beside[node] = channel
 
     def await_parent(self, join: Join, now: float) -> None:
-        """The peers to answer once this one has a parent."""
+        """Note a Join to answer once this peer has a parent."""
         self.waiting = self.waiting or {}
         self.waiting[join.child.node_id] = WaitingJoin(join, now)
 
     def aged_joins(self, now: float) -> list[Join]:
-        """What those that wait say, after they waited until now."""
+        """Return the waiting Joins, with the time that they have waited added."""
         return [join.aged(now - came_at) for join, came_at in self.waiting.values()]
 
     def answer(self, node: bytes) -> None:
-        """A peer waits for an answer no more."""
+        """Note that a peer no longer waits for an answer."""
         self.waiting.pop(node, None)
         self.waiting = self.waiting or EMPTY
 
     def answer_all(self) -> None:
-        """Nobody waits for an answer any more."""
+        """Note that no peer waits for an answer any longer."""
         self.waiting = EMPTY
 
     def begin_later(self, subscription: Subscription) -> None:
-        """A local subscription that begins once this peer has a parent."""
+        """Note a local subscription that begins once this peer has a parent."""
         self.unstarted = self.unstarted or {}
         self.unstarted[subscription.number] = subscription
 
     def take_unstarted(self, number: int) -> bool:
-        """A local subscription waits for a parent no more. Did it?"""
+        """Note that a local subscription no longer waits for a parent. Return whether it did."""
         waited = self.unstarted.pop(number, None) is not None
         self.unstarted = self.unstarted or EMPTY
         return waited
 
     def start(self, subscription: Subscription) -> None:
-        """A local subscription begins."""
+        """Begin a local subscription."""
         self.subscriptions = (*self.subscriptions, subscription)
         self.flow.open(subscription.channel)
 
     def stop(self, subscription: Subscription) -> None:
-        """A local subscription ends."""
+        """End a local subscription."""
         self.subscriptions = tuple([other for other in self.subscriptions if other is not subscription])
         self.flow.close(subscription.channel)
 
     @property
     def by_source(self) -> bool:
-        """Do sources number the topic's events, or did they where this was not known, and their streams go on?"""
+        """Whether sources number the topic's events, or did so unknown to this peer and their streams continue."""
         return self.descriptor.settings.by_source or bool(self.sources.states)
 
     @property
     def admitter(self) -> Admitter | None:
-        """Who numbers here what publishers offer; None: another peer does, or nobody yet."""
+        """The admitter of local publishers' events at this peer. None: another peer admits them, or nobody yet."""
         return self.sources.own if self.descriptor.settings.admission == "source" else self.root  # `by_source`, inline
 
     @property
     def is_flushed(self) -> bool:
-        """Do all leases have what this peer admitted as root, and what the sources numbered, whose streams are over?"""
+        """Whether all leases have the events that this root admitted, and those of all sources' ended streams."""
         root, streams = self.root, self.flow.others
         if root is None or (root.stable < root.index and root.descriptor.settings.reliable):
             return False
@@ -430,33 +430,33 @@ class Tree:
 
     @property
     def attached(self) -> bool:
-        """Does this peer get the topic's events: as root, or from a parent that accepted it?"""
+        """Whether this peer is root or has a parent that accepted it."""
         return self.root is not None or self.parent is not None
 
     @property
     def served(self) -> bool:
-        """Does the parent, if there is one, send this peer the topic's events?"""
+        """Whether this peer is root, or a parent would send it the topic's events."""
         return self.root is not None or self.sources.served
 
     @property
     def begins(self) -> bool:
-        """Can a subscription begin here, or below? Not where later terms may be that this peer should know of."""
+        """Whether a subscription can begin here or below. It cannot if this peer may have missed later terms."""
         return self.attached and self.served and not self.doubted
 
     def waits_for_earliest(self, subscription: Subscription) -> bool:
-        """Has the parent yet to say how far back its buffer reaches? A root's own is all there is."""
+        """Whether the parent still has to say how far back its buffer reaches. A root has only its own buffer."""
         return self.root is None and subscription.wish.start == "earliest"
 
     @property
     def is_placed(self) -> bool:
-        """Does this peer get what is wanted here, without another word of its parent?"""
+        """Whether this peer gets what is needed here without another message from its parent."""
         if not (self.attached and self.served):
             return False
         return self.doubted or not any(self.waits_for_earliest(each) for each in self.unstarted.values())
 
     @property
     def was_served(self) -> bool:
-        """Is anybody here or below owed events already? An answer to an old Join may say that none will come."""
+        """Whether anything here or below already needs events. An answer to an old Join may say that none will come."""
         return (
             self.served
             or bool(self.subscriptions)
@@ -465,24 +465,24 @@ class Tree:
 
     @property
     def next_parent(self) -> Contact | None:
-        """The peer that this one turned to after its parent left or it transferred the topic, until that answers."""
+        """The peer that this one asked after its parent left or it transferred the topic, until that peer answers."""
         return self.fallbacks[0] if self.moved and not self.attached and self.fallbacks else None
 
     @property
     def needed(self) -> bool:
-        """Does anything here want the topic's events, or may anybody want what is kept here?"""
+        """Whether anything here needs the topic, or another peer may need what is kept here."""
         wanted = self.receives or self.sources.mine
         return bool(wanted) or self.keeping_until is not None
 
     @property
     def receives(self) -> bool:
-        """Does anybody here or below want the topic's events, or have they to be passed on?"""
+        """Whether anything here or below needs the topic's events, or this peer has to forward them."""
         wanted = self.leases.children or self.subscriptions or self.unstarted or self.waiting
         return bool(wanted) or self.forwards
 
     @property
     def is_due(self) -> bool:
-        """Will time change anything here: something to join, discard, give up or declare stable?"""
+        """Whether housekeeping may find something to do here: to join, discard, give up or declare stable."""
         if self.root is None and (self.parent is None or not self.needed):
             return True
         if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
@@ -494,7 +494,7 @@ class Tree:
 
     @property
     def arrived_below(self) -> int:
-        """How far the present term came to this peer or to a child: what a root alone had is not meant."""
+        """The index that the present term reached at this peer or a child. Events that only a root has do not count."""
         acknowledged = [
             child.acknowledged for child in self.leases.children.values() if child.acknowledged_term == self.term
         ]
@@ -502,16 +502,16 @@ class Tree:
 
     @property
     def reach(self) -> int:
-        """How far the current term came here or below: as far as is known, nobody there has later events."""
+        """The highest index of the current term known to have arrived here or below."""
         return max(self.flow.current.seen.end, self.reach_below)
 
     @property
     def known_end(self) -> int:
-        """How far the present term is known to have gone, even if its events never came here."""
+        """The highest known index of the present term, even if its events never came here."""
         return max(self.arrived_below, self.parent_frontier, self.before)
 
     def have(self) -> Have | None:
-        """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
+        """Return where a joining peer needs the topic from. A new forwarder asks for what its first children need."""
         if self.flow.begun and (self.was_served or not self.receives):
             return Have(self.term, self.frontier)
         haves = [each.join.have for each in self.waiting.values() if each.join.have is not None]
@@ -519,39 +519,39 @@ class Tree:
         return replace(least, own=False) if least is not None else None
 
     def follow_path(self, path: tuple[bytes, ...]) -> bool:
-        """The path from the root to the parent; a child of old may stand above now.
+        """Set the path from the root to the parent. A former child may be on it.
 
-        True if that is to be told: the path is another, or a lease ended, or those above are asked about one.
+        Return whether there is something to report: another path, an ended lease, or a question about one.
         """
         news, self.path = path != self.path, path
         return self.leases.follow_path(path) or news
 
     def is_below(self, node: bytes) -> bool:
-        """Is that peer above this one? A parent that lies may leave itself out of the path."""
+        """Whether that peer is above this one. A lying parent may leave itself out of the path."""
         return node in self.path or (self.parent is not None and self.parent.node_id == node)
 
     def neighbours(self) -> list[Contact]:
-        """The parent and the children."""
+        """Return the parent and the children."""
         above = [self.parent] if self.parent is not None else []
         return [*above, *[child.contact for child in self.leases.children.values()]]
 
     def path_here(self, me: bytes) -> tuple[bytes, ...]:
-        """The path from the root to this peer."""
+        """Return the path from the root to this peer."""
         return (me,) if self.root is not None else (*self.path, me)
 
     def forgive_cuts(self) -> None:
-        """A new term begins: nobody is behind in it."""
+        """End all cuts, because nobody is behind in a new term."""
         for subscription in self.subscriptions:
             subscription.cut_off(None)
         for child in self.leases.children.values():
             child.cut_off(None)
 
     def note_wanted(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
-        """Note that a neighbour is missing these, as this peer is. Returns whether to look for them.
+        """Note that a neighbour lacks these ranges, as this peer does. Return whether to look for them.
 
-        Those of the present term are for a child, which may be owed more than this peer was when it became its parent;
-        of a source's stream for a parent too, and at the root, which may have to decide, for anybody;
-        those of past terms for any neighbour, because a peer beyond this one may have them, or know what they were.
+        - Present term: for a child, which may need more than this peer did when it became its parent.
+        - A source's stream: for a parent too. At the root, which may have to decide, for any peer.
+        - Past terms: for any neighbour, because a peer beyond this one may have the events, or know what they were.
         """
         if term in self.flow.past:
             return self.flow.past[term].ask(ranges)
@@ -566,7 +566,7 @@ class Tree:
         return True
 
     def check_place(self, me: bytes) -> None:
-        """Raise AssertionError unless the peer's place in the tree and its channels agree with each other."""
+        """Raise AssertionError unless the peer's place in the tree and its channels are consistent."""
         assert self.root is None or self.parent is None, "a root has no parent"
         assert me not in {**self.leases.children, **self.waiting}, "nobody is its own child"
         assert self.parent is None or self.parent.node_id not in self.leases.children, "a parent is no child"

@@ -1,4 +1,4 @@
-"""The trees that this peer has a part in: how they are opened and forgotten."""
+"""The trees that this peer takes part in: opening and forgetting them."""
 
 from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -14,7 +14,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class Trees:
-    """One tree per topic, and the leases that go on in topics that were forgotten."""
+    """One tree per topic, and the leases that continue in topics that were forgotten."""
 
     def __init__(
         self, by_topic: dict[bytes, Tree], table: ForwardingTable, streams: Streams, known: KnownTopics,
@@ -32,7 +32,7 @@ class Trees:
             schedule.serve(work)
 
     def open(self, descriptor: Descriptor) -> Tree:
-        """The topic's tree at this peer, made if there is none."""
+        """Return the topic's tree at this peer; create it if there is none."""
         topic = interned(descriptor.topic)
         tree = self.by_topic.get(topic)
         if tree is None:
@@ -49,7 +49,7 @@ class Trees:
         return tree
 
     def linked(self, node: bytes) -> list[Tree]:
-        """The trees in which a neighbour is the parent or a child: it is told something of each."""
+        """Return the trees in which a neighbour is the parent or a child. It gets link reports on each of them."""
         return [self.by_topic[key] for key in self.streams.telling(node) if is_topic(key)]
 
     def handle(self, topic: bytes, handlers: Handlers) -> None:
@@ -59,11 +59,11 @@ class Trees:
             self._pass_handler(self.by_topic[topic], handlers)
 
     def _pass_handler(self, tree: Tree, handlers: Handlers) -> None:
-        """Bundles of the topic pass its own forward handler first."""
+        """Let bundles of the topic pass its forward handler first."""
         self.table.enter_by(tree.topic, lambda bundle: handlers.forward_handler(bundle, is_root=tree.root is not None))
 
     def forget(self, tree: Tree) -> None:
-        """The topic has no tree here any more."""
+        """Forget the topic's tree."""
         self.schedule.forget(tree)
         self.table.close(tree.topic)
         self.by_topic.pop(tree.topic, None)
@@ -71,37 +71,37 @@ class Trees:
         self.flow_control.relieved()
 
     def prepare_to_leave(self) -> None:
-        """This peer is about to leave: its roots admit events of its own publishers only."""
+        """Prepare to leave: from now on, this peer's roots only admit events of its own publishers."""
         self.closing = True
 
     def leave(self) -> None:
-        """This peer leaves: it takes nobody in any more."""
+        """Begin to leave: this peer accepts no more children."""
         self.leaving = True
 
     def must_leave(self, tree: Tree) -> bool:
-        """Does this peer leave the tree whether anything here wants the topic or not?"""
+        """Whether this peer leaves the tree even if something here needs the topic."""
         return self.leaving or tree.barred
 
     # ---- leases in topics that were forgotten
 
     def leave_behind(self, topic: bytes, leases: dict[bytes, OrphanedLease]) -> None:
-        """Leases go on in a topic that is about to be forgotten."""
+        """Keep the leases that continue in a topic that is about to be forgotten."""
         self.left_behind[topic] = leases
 
     def leases_left(self, topic: bytes, now: float) -> dict[bytes, OrphanedLease]:
-        """Leases of lost children that this peer has not seen again and that go on."""
+        """Return the leases that continue of lost children that have not come back."""
         tree = self.by_topic.get(topic)
         known = tree.leases.orphaned if tree is not None else self.left_behind.get(topic, {})
         return {node: lease for node, lease in known.items() if lease.until > now}
 
     def end_leases(self, now: float) -> None:
-        """Forget those that have ended."""
+        """Forget leases that have ended."""
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic, now)]:
             del self.left_behind[topic]
             self.known.done_with(topic)
 
     def prolong_leases(self, until: float) -> None:
-        """This process was paused, and none of them ran out meanwhile."""
+        """Prolong these leases after a pause of this process."""
         for leases in self.left_behind.values():
             for lease in leases.values():
                 lease.prolong(until)
