@@ -1,4 +1,4 @@
-"""What bundles on their way through the forwarding table change in the topics' trees."""
+"""What bundles that pass the forwarding table change in the topics' trees."""
 
 from collections.abc import Mapping
 
@@ -29,11 +29,11 @@ class Arrivals:
         self.dispatch = dispatch
 
     def holds(self, flow: Flow, session: int) -> bool:
-        """The word of a session may be overtaken by its events, if messages are lost."""
+        """Whether the settings of a session are unknown here: if messages are lost, events may overtake them."""
         return not self.terms.knows_session(self.trees[flow.topic], session)
 
     def new_term(self, flow: Flow, term: Term) -> None:
-        """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""
+        """Enter the term, unless this peer is a root, which takes a later one, or does not know yet where it begins."""
         tree = self.trees[flow.topic]
         if term.of_source:
             if tree.attached and tree.served and tree.by_source:
@@ -46,7 +46,7 @@ class Arrivals:
             self.terms.enter(tree, term, 0)
 
     def moved(self, flow: Flow, bundle: Bundle) -> None:
-        """Neighbours are told how far the topic came."""
+        """Mark a topic that advanced, to report to neighbours."""
         tree = self.trees[bundle.topic]
         if flow.others:
             self._moved_stream(tree, bundle.envelope.term)
@@ -67,15 +67,15 @@ class Arrivals:
             self.dispatch.order(CameFromSource(tree.topic, term, source))
 
     def gap(self, flow: Flow) -> None:
-        """Order a look for what is missing."""
+        """Order a search for missing events."""
         self.dispatch.order(GapNoticed(flow.topic))
 
     def front_filled(self, flow: Flow, term: Term) -> None:
-        """Order a look for what is missing next."""
+        """Order a search for the next missing events."""
         self.dispatch.order(FrontFilled(flow.topic, term))
 
     def taken(self, flow: Flow, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
-        """Pass on what others asked for of ended terms, and return the credit of what full buffers wait for at once."""
+        """Pass on bundles of ended terms that others asked for. Return credit at once if full buffers wait for this."""
         if flow.past and bundle.envelope.term in flow.past:
             self.dispatch.order(Restored(bundle, sender))
         if is_due and self.flow_control.takes_repairs:

@@ -1,4 +1,4 @@
-"""The channels of a tree: to its children, to its parent where events go up, and to others as scopes order."""
+"""The channels of a tree: to children, to the parent if events go up, and to other peers as scopes order."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,10 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def install(tree: Tree, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
-    """Compare the channels to children that stand with those that are wanted, and install the difference.
+    """Open and close channels to children so that exactly the wanted ones are open.
 
-    Raises `ValueError` if one leads to a peer that is no child: it never asked for the topic. Channels that scopes
-    ordered may lead to such peers; those that lead to children decide what their links let through.
+    Raises `ValueError` if one leads to a peer that is not a child, because that never asked for the topic. Channels
+    that scopes ordered may lead to such peers. If they lead to children, they decide what passes the tree links.
     """
     specs = {spec.to.node_id: spec for spec in wanted}
     if others := specs.keys() - tree.leases.children.keys():
@@ -38,7 +38,7 @@ def install(tree: Tree, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHIN
 
 
 def _install_up(tree: Tree, ordered: Ordered) -> None:
-    """Have the link to the parent let through what scopes order, where events go up."""
+    """Let what scopes order pass the link to the parent, if events go up."""
     if tree.sources.up is None or tree.parent is None:
         return
     up, node = tree.sources.up, tree.parent.node_id
@@ -46,14 +46,14 @@ def _install_up(tree: Tree, ordered: Ordered) -> None:
     def enters(bundle: Bundle) -> Bundle | None:
         if not bundle.envelope.term.of_source:
             return None  # a root's events come from above
-        inner = ordered.to_parent(node, tree.path)  # which may be outside of a scope now, or inside
+        inner = ordered.to_parent(node, tree.path)  # the parent may now be inside or outside a scope
         return bundle if inner is None else inner(bundle)
 
     up.lead(ordered.sink_to(node, up.sink), tree.sources.filter_to(node, tree.flow, enters))
 
 
 def _install_beside(tree: Tree, ordered: Ordered) -> None:
-    """Keep channels to those who are no children. They begin with the next bundle: what is missing is repaired."""
+    """Keep channels to peers that are not children. They begin with the next bundle; earlier ones are repaired."""
     above = tree.parent.node_id if tree.sources.up is not None and tree.parent is not None else b""
     wanted = {node: way for node, way in ordered.ways.items() if node not in tree.leases.children and node != above}
     for node in [node for node in tree.beside if node not in wanted]:
@@ -66,7 +66,7 @@ def _install_beside(tree: Tree, ordered: Ordered) -> None:
 
 
 def _filter_to(tree: Tree, node: bytes, wanted: Filter | None) -> Filter | None:
-    """What a channel to a child lets through."""
+    """Return what a channel to a child lets through."""
     if not tree.by_source:
         return wanted
     enters = tree.sources.filter_to(node, tree.flow, wanted)
@@ -81,7 +81,7 @@ def _filter_to(tree: Tree, node: bytes, wanted: Filter | None) -> Filter | None:
 
 
 def _without_its_own(node: bytes, enters: Filter) -> Filter:
-    """Past the tree, no source is sent its own stream, whatever managers order. After a restart it asks for that."""
+    """Filter a source's own stream from a channel that bypasses the tree. After a restart the source asks for it."""
 
     def others(bundle: Bundle) -> Bundle | None:
         term = bundle.envelope.term
@@ -91,7 +91,7 @@ def _without_its_own(node: bytes, enters: Filter) -> Filter:
 
 
 def way_to(tree: Tree, node: bytes) -> Channel | None:
-    """The channel to a child, to the parent where events go up, or to whom a scope's manager ordered one."""
+    """Return the channel to a child, to the parent if events go up, or to a peer as a scope's manager ordered."""
     child = tree.leases.children.get(node)
     if child is not None:
         return child.channel
@@ -100,7 +100,7 @@ def way_to(tree: Tree, node: bytes) -> Channel | None:
 
 
 def take_out(tree: Tree, node: bytes) -> Child | None:
-    """Take a child out of the children table. If a channel of a scope leads to it, that goes on where it was."""
+    """Take a child out of the children table. If a scope's channel leads to it, that continues where it was."""
     child = tree.leases.take_out(node)
     if child is not None and tree.beside is not EMPTY and child.channel in tree.flow.channels:
         tree.lead_beside(node, child.channel)

@@ -1,12 +1,12 @@
 """Neighbours on the ring compare the root state that both should keep, and send each other what differs.
 
-One digest per neighbour, over the topics to which both are among the k closest, in `BUCKETS` parts. It is sent when it
-is new: a topic's state or the leaf set changed, or this process has just started. Until the neighbour has answered with
-the same one, it is sent again, ever more slowly. So a quiet network compares nothing, and a peer that comes back with a
-known nodeId and no memory is given all that it should keep.
+There is one digest per neighbour, in `BUCKETS` parts, over the topics to which both are among the k closest. It is sent
+when it is new: a topic's state or the leaf set changed, or this process has just started. It is repeated ever more
+slowly until the neighbour answers with the same digest. So a quiet network compares nothing, and a peer that returns
+with a known nodeId and no memory gets everything that it should keep.
 
-A peer that is no longer among the k closest gives what it keeps to those that are, until all of them have it: several
-may have come at once, who ask each other in vain. It does so again when none of them is left, as beyond a partition.
+A peer that is no longer among the k closest gives what it keeps to those that are, until all of them have it: if
+several are new, they cannot help each other. It does so again when none of them is left, as after a partition.
 """
 
 from collections.abc import Iterable
@@ -25,9 +25,9 @@ from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.records import TopicRecords, send_entries
 from quillcast.protocol.topics.state.replica_set import ReplicaSet
 
-BUCKETS = 16  # a guess: of a thousand topics some sixty are sent for one that differs
+BUCKETS = 16  # with a thousand topics, some sixty are sent if one differs; a guess
 ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs
-_MARK_BYTES = 7  # a number of so many bytes takes 32 in Python, one of 8 takes 48; there is one for each topic
+_MARK_BYTES = 7  # a Python integer of 7 bytes takes 32 bytes, one of 8 takes 48; there is one per topic
 _FIRST_S, _MAX_S = 1.0, 30.0  # from one try to the next; a guess
 
 
@@ -38,7 +38,7 @@ class CompareDue(Timer, frozen=True):
 
 
 class Comparing:
-    """This peer's digests of what it keeps, and what neighbours say to them."""
+    """This peer's digests of what it keeps, and the neighbours' answers."""
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, records: TopicRecords,
@@ -49,10 +49,10 @@ class Comparing:
         self.stopped = False
         self._digests: dict[bytes, list[int]] = {}  # by neighbour, one per bucket
         self._entered: dict[bytes, int] = {}  # the marks of topics as they are in the digests
-        self._changed: dict[bytes, None] = {}  # topics to be entered (again)
+        self._changed: dict[bytes, None] = {}  # topics to enter (again)
         self._agreed: dict[bytes, bytes] = {}
-        self._strays: dict[bytes, dict[bytes, None]] = {}  # topics that others are to keep, and who of them does
-        self._given: dict[bytes, tuple[int, list[Contact]]] = {}  # the marks of topics that others keep by now, and who
+        self._strays: dict[bytes, dict[bytes, None]] = {}  # topics that others are to keep, and which of them do
+        self._given: dict[bytes, tuple[int, list[Contact]]] = {}  # marks of topics that others keep by now, and whom
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
@@ -62,13 +62,13 @@ class Comparing:
     # ---- what changes
 
     def changed(self, topic: bytes) -> None:
-        """The state of a topic that is kept here changed."""
+        """Note that the state of a topic changed, if it is kept here."""
         if topic in self.records.terms:
             self._changed[topic] = None
             self._soon(self.config.compare_s)
 
     def leaf_set_changed(self) -> None:
-        """Others keep the same topics as this peer now."""
+        """Build all digests anew, because other neighbours now keep the same topics as this peer."""
         self._digests.clear()
         self._entered.clear()
         self._changed = dict.fromkeys(self.records.terms)
@@ -90,7 +90,7 @@ class Comparing:
     # ---- comparing
 
     def due(self, timer: CompareDue) -> None:
-        """Send its digest to each neighbour that has not agreed on it."""
+        """Send each neighbour its digest, if it has not agreed on it."""
         if timer.number != self._number:
             return
         self._due_at = None
@@ -107,13 +107,13 @@ class Comparing:
             self._wait_s = min(2 * self._wait_s, _MAX_S)
 
     def _near(self) -> list[Contact]:
-        """The neighbours that may be among the k closest to a topic together with this peer."""
+        """Return the neighbours that may be among the k closest to a topic together with this peer."""
         leaf_set, reach = self.overlay.leaf_set, self.replica_set.count - 1
         near = [*leaf_set.right[:reach], *leaf_set.left[:reach]]
         return list({contact.node_id: contact for contact in near}.values())
 
     def compared(self, sender: Contact, theirs: StateDigest) -> None:
-        """A neighbour's digest came: send it what may be news to it, and answer with this peer's."""
+        """Compare a neighbour's digest: send it what may be news to it, and answer with this peer's."""
         mine = self._digest(sender.node_id)
         if mine == theirs.digest:
             self._agreed[sender.node_id] = mine
@@ -134,7 +134,7 @@ class Comparing:
     # ---- what others are to keep
 
     def _pass_on(self) -> bool:
-        """Give what this peer need not keep any more to those that should. False if they have it."""
+        """Give what this peer no longer has to keep to those that should. False if they have it."""
         self._enter_changed()
         entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
         given: list[bytes] = []
@@ -155,21 +155,21 @@ class Comparing:
         return bool(entries)
 
     def stop(self) -> None:
-        """This peer leaves: it compares no more."""
+        """Stop comparing, because this peer leaves."""
         self.stopped = True
 
     def may_forget(self, topic: bytes) -> bool:
-        """Is a topic's state not kept here, or kept as it is now by all who should, of whom this peer is none?"""
+        """Whether a topic's state is not kept here, or only others should keep it and all have its present state."""
         return topic not in self.records.terms or (topic in self._given and topic not in self._changed)
 
     def forget(self, topic: bytes) -> None:
-        """The topic's state is not kept here any more: as others keep it, it is in no digest."""
+        """Stop keeping a topic's state. It is in no digest, because others keep it."""
         self.records.terms.pop(topic, None)
         self._given.pop(topic, None)
         self._entered.pop(topic, None)
 
     def kept(self, sender: Contact, topics: Iterable[tuple[bytes, Term]]) -> None:
-        """Another peer keeps the state of these, under these terms or later ones."""
+        """Note that another peer keeps the state of these topics, with these terms or later ones."""
         for topic, term in topics if self._strays else ():
             if topic in self._strays and term >= self.records.terms[topic]:
                 self._strays[topic][sender.node_id] = None
@@ -177,7 +177,7 @@ class Comparing:
     # ---- digests
 
     def _digest(self, node: bytes) -> bytes:
-        """Over what this peer and that one should both keep."""
+        """Return the digest of what this peer and that one should both keep."""
         self._enter_changed()
         parts = self._digests.get(node, ())
         return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
@@ -187,7 +187,7 @@ class Comparing:
         for topic in changed:
             self._enter(topic)
         for topic in changed:
-            if topic in self._given:  # others keep it as it is now, so that it may be forgotten here again
+            if topic in self._given:  # others keep its present state, so it may be forgotten here again
                 self.forgetting.note(topic)
 
     def _enter(self, topic: bytes) -> None:
@@ -201,23 +201,23 @@ class Comparing:
         elif not self._others_keep(topic, new, replicas):
             self._given.pop(topic, None)
             if change:
-                self._strays[topic] = {}  # what they keep is over
+                self._strays[topic] = {}  # what they keep is outdated
         for node in self._others(replicas):
             parts = self._digests.setdefault(node, [0] * BUCKETS)
             parts[_bucket(topic)] ^= change
 
     def _others_keep(self, topic: bytes, mark: int, replicas: list[Contact]) -> bool:
-        """Did this peer give a topic's state to others, and is one of them left to give it to those who came since?"""
+        """Whether this peer gave a topic's state to others, and one of them is left to give it to newer replicas."""
         given, holders = self._given.get(topic, (0, []))
         return given == mark and any(contact in replicas for contact in holders)
 
     def _others(self, replicas: list[Contact]) -> list[bytes]:
-        """The other replicas of a topic; none if this peer is not a replica."""
+        """Return the other replicas of a topic; none if this peer is not a replica."""
         nodes = [contact.node_id for contact in replicas]
         return [node for node in nodes if node != self.host.me] if self.host.me in nodes else []
 
     def _mark(self, topic: bytes) -> int:
-        """Where two owners' words on a topic are known, each peer keeps the one that it knew first: both are right."""
+        """Return a topic's part of a digest. With two owners, descriptors are left out: peers may keep either one."""
         term = self.records.terms[topic]
         known = b"" if topic in self.records.rivals else self.records.descriptors[topic].digest
         what = topic + term.counter.to_bytes(8) + term.node + known

@@ -1,13 +1,13 @@
-"""The end of a lease whose holder could not keep up, until it does."""
+"""The cut of a lease whose holder cannot keep up, until it does."""
 
 CATCH_UP_S = 1.0  # a receiver that is behind by less than this has caught up; a guess: several reports
-ROOM_PARTS = 4  # a peer may be further behind where one of so many parts of the budget is free; a guess
+ROOM_PARTS = 4  # a peer may be further behind if a fourth of the budget is free; a guess
 
 
 class Cut:
-    """A lease was ended because its holder could not keep up. Over when the holder catches up.
+    """A cut lease. The cut is over when the holder catches up.
 
-    It has caught up when it reaches what was in the log at some time soon after that time.
+    The holder has caught up when it reaches what was in the log at some time, soon after that time.
     """
 
     __slots__ = ("at", "mark", "within_s")
@@ -16,9 +16,9 @@ class Cut:
         self.mark, self.at, self.within_s = mark, at, within_s
 
     def is_over(self, position: int, frontier: int, now: float, *, misses_some: bool = False) -> bool:
-        """Given the holder's position and the frontier of the term here: has it caught up?
+        """Whether the holder has caught up, given its position and the frontier of the term here.
 
-        It may take longer if it only misses some events, which it has by repairs: it moves on as fast as others.
+        It may take longer if it only waits for repairs (`misses_some`): it still advances as fast as others.
         """
         if position < self.mark:
             return False

@@ -1,4 +1,4 @@
-"""Events that came ahead of earlier ones of their publisher: kept until those are here, which alone are sent again."""
+"""Keeps events that arrived before earlier ones of their publisher, so that only the earlier ones are sent again."""
 
 from bisect import bisect_left
 from itertools import pairwise
@@ -11,9 +11,9 @@ _FIRST = attrgetter("first")
 
 
 class EarlyBlocks:
-    """Those of all publishers whose events this peer numbers, in all topics, up to a bound.
+    """The early events of all publishers whose events this peer numbers, in all topics, up to a bound.
 
-    A line that is not taken any more, because its publisher is gone or another peer is root, makes room for others.
+    A line that is never taken, because its publisher is gone or another peer is root, makes room for others.
     """
 
     __slots__ = ("lines", "max_bytes", "used_bytes")
@@ -23,7 +23,7 @@ class EarlyBlocks:
         self.lines: dict[tuple[bytes, bytes], list[Block]] = {}  # by topic and publisher: in sequence
 
     def keep(self, topic: bytes, block: Block) -> None:
-        """Keep a block, in place of the oldest line of others if need be; not if the publisher's own fills all."""
+        """Keep a block, if necessary in place of others' oldest lines. Drop it if its own line fills the bound."""
         line = self.lines.get((topic, block.publisher), [])
         at = bisect_left(line, block.first, key=_FIRST)
         if line[at : at + 1] and line[at].first == block.first:
@@ -35,7 +35,7 @@ class EarlyBlocks:
         self.used_bytes += block.size
 
     def _make_room(self, line: list[Block], size_bytes: int) -> bool:
-        """Discard the oldest lines of others, if need be. False if even that would not be enough: then none is."""
+        """Discard the oldest lines of others if necessary. False, and none is, if even that would not be enough."""
         if self.used_bytes + size_bytes <= self.max_bytes:
             return True
         if sum(kept.size for kept in line) + size_bytes > self.max_bytes:
@@ -46,7 +46,7 @@ class EarlyBlocks:
         return True
 
     def take(self, topic: bytes, publisher: bytes, sequence: int) -> list[Block]:
-        """Take out what continues a publisher's events from a sequence on without a gap, and what lies before."""
+        """Take out the blocks that continue a publisher's events from a sequence without a gap. Drop earlier ones."""
         line = self.lines.get((topic, publisher), [])
         taken: list[Block] = []
         passed = 0
@@ -64,7 +64,7 @@ class EarlyBlocks:
         return taken
 
     def missing(self, topic: bytes, publisher: bytes, first: int, last: int) -> list[Range]:
-        """What is not here of a publisher's events in [first, last), in order."""
+        """Return the ranges of a publisher's events in [first, last) that are not here, in order."""
         line = self.lines.get((topic, publisher), [])
         missing: list[Range] = []
         for block in line[max(bisect_left(line, first, key=_FIRST) - 1, 0) : bisect_left(line, last, key=_FIRST)]:
@@ -76,7 +76,7 @@ class EarlyBlocks:
         return missing
 
     def check(self) -> None:
-        """Raise AssertionError unless lines are in order, and what they keep is counted and bounded."""
+        """Raise AssertionError unless lines are in order, and their bytes are counted and bounded."""
         assert all(self.lines.values())
         assert self.used_bytes == sum(block.size for line in self.lines.values() for block in line) <= self.max_bytes
         for line in self.lines.values():

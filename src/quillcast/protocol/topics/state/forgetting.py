@@ -1,8 +1,8 @@
-"""What a peer knows of topics that it has nothing to do with any more: the latest of them, to a bound.
+"""Forgets idle topics beyond a bound.
 
-A peer learns settings of every topic that it subscribes to, publishes in, forwards, creates or keeps the state of. Of
-those that it uses, and of those whose state it is to keep, nothing is forgotten here. Others may be asked for again,
-and are worth remembering; those that it has not used for the longest time are forgotten beyond `idle_topics_max`.
+A peer learns the settings of every topic that it subscribes to, publishes in, forwards, creates or keeps the state of.
+It never forgets topics that it uses or whose state it is to keep. Other topics may be asked for again, so it remembers
+up to `idle_topics_max` of them, the most recently used ones.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -12,19 +12,19 @@ from quillcast.protocol.topics.descriptor import Descriptor
 
 
 class TopicState(Protocol):
-    """What a peer keeps of topics for others."""
+    """What a peer keeps about topics for others."""
 
     def may_forget(self, topic: bytes) -> bool:
-        """Is this peer none of those that are to keep the topic's state, or have they got it?"""
+        """Whether this peer need not keep the topic's state, and the peers that are to keep it have it."""
         ...
 
     def forget(self, topic: bytes) -> None:
-        """Keep nothing of the topic."""
+        """Forget everything about the topic."""
         ...
 
 
 class Forgetting:
-    """Looks over the topics that a peer knows, but only when as many became idle as make that worth its while."""
+    """Looks over the topics that a peer knows, but only when enough have become idle to make that worthwhile."""
 
     def __init__(self, descriptors: dict[bytes, Descriptor], idle_topics_max: int, topics_max: int) -> None:
         self.descriptors, self.idle_topics_max, self.topics_max = descriptors, idle_topics_max, topics_max
@@ -34,22 +34,22 @@ class Forgetting:
         self.noted = 0  # topics that were learned or became idle since the last look
 
     def spare(self, *tables: Mapping[bytes, Any]) -> None:
-        """Topics in these tables are in use: they are not forgotten."""
+        """Do not forget topics in these tables, because they are in use."""
         self.used += tables
 
     def forget_too(self, *tables: MutableMapping[bytes, Any]) -> None:
-        """When a topic is forgotten, its entries in these tables are as well."""
+        """Delete the entries of a forgotten topic from these tables too."""
         self.beside += tables
 
     def keep_for_others(self, state: TopicState) -> None:
-        """Topics whose state is kept for others are not forgotten before `state` allows it."""
+        """Do not forget topics whose state is kept for others before `state` allows it."""
         self.kept.append(state)
 
     def note(self, topic: bytes) -> None:
-        """A topic was learned, or this peer has done with one part that it had in it."""
+        """Note that a topic was learned, or that one of its uses here ended."""
         known = self.descriptors
         if topic in known and topic != next(reversed(known)):
-            known[topic] = known.pop(topic)  # idle ones stand in the order in which they were used last
+            known[topic] = known.pop(topic)  # idle ones are in order of last use
         self.noted += 1
         if self.noted > self.slack:
             self.noted = 0
@@ -58,16 +58,16 @@ class Forgetting:
                 self._forget(forgotten)
 
     def has_room(self, topic: bytes) -> bool:
-        """May this peer take note of a topic at another's word? What its own applications use is never refused."""
+        """Whether this peer may learn of a topic from another peer. Its own applications' topics are never refused."""
         return topic in self.descriptors or len(self.descriptors) < self.topics_max
 
     @property
     def slack(self) -> int:
-        """So many more than the bound may be known between two looks."""
+        """The number of topics beyond the bound that may be known between two looks."""
         return max(self.idle_topics_max, len(self.descriptors)) // 4
 
     def idle(self) -> list[bytes]:
-        """The topics that this peer has nothing to do with, those first that it was done with first."""
+        """Return the topics that this peer does not use, in order of last use."""
         tables = [table for table in self.used if table]
         return [
             topic
@@ -83,7 +83,7 @@ class Forgetting:
             state.forget(topic)
 
     def check(self) -> None:
-        """Raise AssertionError if something is kept of a topic that is not known, or if too many are."""
+        """Raise AssertionError if something is kept of an unknown topic, or if too many are known."""
         known = self.descriptors.keys()
         assert all(table.keys() <= known for table in self.beside)
         idle = len(self.idle())

@@ -11,13 +11,13 @@ class Handlers(Protocol):
     """What an application sets for a topic at a peer (`Peer.handle`)."""
 
     def forward_handler(self, bundle: Bundle, *, is_root: bool) -> Bundle | None:
-        """Before a bundle goes to the children: return it, changed or not, or None to stop it."""
+        """Called before a bundle goes to the children: return it, changed or not, or None to stop it."""
         ...
 
     def subscribe_handler(self, join: Join) -> Iterable[Bundle]:
-        """A new child was added to the children table; what is returned is sent to it alone."""
+        """Called when a child was added to the children table: return bundles to send to it alone."""
         ...
 
     def fault_handler(self, join: Join) -> Join:
-        """The parent is suspected; return the join that repairs the tree, with a note added to it or not."""
+        """Called when the parent is suspected: return the Join that repairs the tree, with a note added or not."""
         ...

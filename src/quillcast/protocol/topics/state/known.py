@@ -1,6 +1,6 @@
-"""What a peer knows of topics: their descriptors, and the terms that their roots had.
+"""What a peer knows about topics: their descriptors, and the terms of their roots.
 
-It has learned some because it uses them; of others it keeps the state for their roots (Scribe, section 3.2).
+It uses some of these topics, and keeps the state of others for their roots (Scribe, section 3.2).
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -28,7 +28,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class KnownTopics:
-    """The descriptors and terms that this peer knows. All of them are learned here."""
+    """The descriptors and terms that this peer knows. All are learned here."""
 
     def __init__(
         self, host: Host, records: TopicRecords, trees: Mapping[bytes, Tree], comparing: Comparing,
@@ -37,11 +37,11 @@ class KnownTopics:
         self.host, self.trees, self.comparing, self.forgetting = host, trees, comparing, forgetting
         self.seats, self.dispatch = seats, dispatch
         self.descriptors, self.rivals, self.terms = records.descriptors, records.rivals, records.terms
-        self.followed: dict[bytes, Term] = {}  # of topics with publishers here: the term of the root that answers them
+        self.followed: dict[bytes, Term] = {}  # of topics with publishers here: the term of their root
         self.permissions = Permissions()
 
     def describe(self, name: str) -> Descriptor:
-        """The descriptor of a topic by name: the known one, or what first use would create. Raises `LocalError`."""
+        """Return a topic's descriptor by name: the known one, or what first use would create. Raises `LocalError`."""
         first = self.rooted(described(name))
         known = self.descriptors.get(first.topic)
         if known is None or (known.version == 0 and first.topic not in self.trees):
@@ -51,7 +51,7 @@ class KnownTopics:
         return known
 
     def rooted(self, descriptor: Descriptor) -> Descriptor:
-        """The same with the root scope that the files of scopes give the topic. Raises `LocalError` if it has another.
+        """Return the descriptor with the root scope from the scope files. Raises `LocalError` if it has another.
 
         A topic with a creator has its rendezvous point near that peer, in the overlay.
         """
@@ -66,16 +66,16 @@ class KnownTopics:
         return msgspec.structs.replace(descriptor, settings=settings)
 
     def misplaced(self, descriptor: Descriptor) -> str:
-        """Why others cannot use a topic with this descriptor here, in a sentence; empty if they can.
+        """Return why others cannot use a topic with this descriptor here, in a sentence; empty if they can.
 
-        A peer that no scope claims the topic of may just not know yet.
+        A peer that knows no scope claiming the topic may just not know it yet.
         """
         return "" if descriptor.creator else self.seats.refusal(descriptor.name, descriptor.settings.root_scope)
 
     def hidden(self, topic: bytes, root_scope: str) -> str:
-        """Why those for whom the topic has this root scope are told nothing of it, in a sentence; empty if they are.
+        """Return why a peer that gives the topic this root scope is told nothing about it, in a sentence; else empty.
 
-        What is rooted at a scope is that scope's own. Those outside have another topic of that name, if any.
+        A topic rooted at a scope belongs to that scope. Peers outside may have another topic of that name.
         """
         known = self.descriptors.get(topic)
         if known is None or known.settings.root_scope in ("", root_scope):
@@ -83,7 +83,7 @@ class KnownTopics:
         return str(TwoRootScopes(known.name, known.settings.root_scope, root_scope))
 
     def crowded(self, topic: bytes) -> str:
-        """Why this peer does nothing for others in a topic that is new to it, in a sentence; empty if it does."""
+        """Return why this peer does nothing for others in a topic new to it, in a sentence; empty if it does."""
         if self.forgetting.has_room(topic):
             return ""
         self.host.trace(Mark("topics_full"))
@@ -93,21 +93,21 @@ class KnownTopics:
         )
 
     def placed(self, descriptor: Descriptor) -> TopicEntry:
-        """A word to others whose descriptor of a topic is misplaced: the root scope that it has here."""
+        """Return an answer to peers whose descriptor of a topic is misplaced, with the root scope that it has here."""
         root_scope = self.seats.claiming(descriptor.name)[0]
         settings = msgspec.structs.replace(descriptor.settings, root_scope=root_scope)
         return TopicEntry(descriptor.topic, Descriptor(descriptor.name, settings), NO_TERM)
 
     def root_anew(self, tree: Tree) -> None:
-        """The first word of the scopes came: a topic of which nothing is known goes by it. Raises `TwoRootScopes`."""
+        """Apply the first root scopes that became known to a topic with no other settings. Raises `TwoRootScopes`."""
         if tree.descriptor.version == 0:
             descriptor = self.descriptors[tree.topic] = self.rooted(tree.descriptor)
             tree.adapt(descriptor)
 
     def learn(self, descriptor: Descriptor, *, joining: bool = False) -> None:
-        """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name.
+        """Adopt a descriptor if it supersedes what is known. Only the name of a forged one counts.
 
-        `joining`: nothing has left this peer yet of what its applications ask for, so that a root scope is news to it.
+        `joining`: this peer has not yet sent any request of its applications, so it can still accept a root scope.
         """
         topic = interned(descriptor.topic)
         known = self.descriptors.get(topic)
@@ -144,41 +144,41 @@ class KnownTopics:
             self.dispatch.order(SettingsLearned(descriptor, lists=lists, first=after and not before))
 
     def _note_rival(self, topic: bytes, other: Descriptor) -> None:
-        """Terms may be of the sessions of another descriptor of the same name."""
+        """Note another descriptor of the same name: terms may belong to its sessions."""
         self.rivals[topic] = other
         self.comparing.changed(topic)
 
     def spare(self, table: Mapping[bytes, Any]) -> None:
-        """Topics in this table are in use: they are not forgotten."""
+        """Do not forget topics in this table, because they are in use."""
         self.forgetting.spare(table)
 
     def forget_too(self, table: MutableMapping[bytes, Any]) -> None:
-        """When a topic is forgotten, its entry in this table is as well."""
+        """Delete the entry of a forgotten topic from this table too."""
         self.forgetting.forget_too(table)
 
     def done_with(self, topic: bytes) -> None:
-        """This peer has done with one part that it had in a topic, which may be forgotten if it has no other."""
+        """Note that one use of a topic here ended. The topic may be forgotten if there is no other."""
         self.forgetting.note(topic)
 
     def offered(self, topic: bytes, offered: Descriptor | None, *, creates: bool) -> Descriptor | None:
-        """The topic's descriptor: what is known here, or what is offered, where first use `creates` a topic."""
+        """Return the topic's descriptor: the known one, or the one offered if first use `creates` a topic."""
         if offered is not None and (topic in self.descriptors or creates or offered.version > 0):
             self.learn(offered)
         descriptor = self.descriptors.get(topic)
         if descriptor is not None and descriptor.version == 0 and not creates:
-            return None  # somebody here asked for it in vain
+            return None  # an application here asked for it in vain
         return descriptor
 
     def follow(self, topic: bytes, term: Term) -> None:
-        """A root answers publishers here under this term. Rivals that ask this peer to keep theirs hear of it."""
+        """Note the term of the root that answers publishers here. Rival roots that ask this peer are told of it."""
         self.followed[interned(topic)] = interned(term)
 
     def follow_no_more(self, topic: bytes) -> None:
-        """Nobody publishes in the topic here any more."""
+        """Note that nothing here publishes in the topic any longer."""
         self.followed.pop(topic, None)
 
     def enter(self, topic: bytes, term: Term) -> None:
-        """Keep a term of the topic, even if this peer is in no tree of it; not of a session without settings."""
+        """Record a term of the topic, even outside its tree, unless the settings of its session are unknown."""
         topic, descriptor = interned(topic), self.descriptors.get(topic)
         known = [each.session for each in (descriptor, self.rivals.get(topic)) if each is not None]
         if term.session > max(known, default=0):
@@ -188,16 +188,16 @@ class KnownTopics:
             self.comparing.changed(topic)
 
     def latest(self, tree: Tree) -> Term:
-        """The latest term of a topic that this peer has heard of."""
+        """Return the latest term of a topic that this peer has heard of."""
         return max(tree.heard, tree.term, self.terms.get(tree.topic, NO_TERM))
 
     def used(self, topic: bytes) -> Term:
-        """The latest term under which this peer was in the topic's tree, or published."""
+        """Return the latest term under which this peer was in the topic's tree, or published."""
         tree, followed = self.trees.get(topic), self.followed.get(topic, NO_TERM)
         return followed if tree is None else max(followed, tree.term)
 
     def entry(self, topic: bytes) -> TopicEntry:
-        """What this peer knows of a topic. What it only assumes, because somebody asked for it, does not count."""
+        """Return what this peer knows about a topic. Settings that it only assumes, after a request, do not count."""
         tree, term = self.trees.get(topic), max(self.terms.get(topic, NO_TERM), self.followed.get(topic, NO_TERM))
         if tree is not None:
             term = max(term, tree.heard, tree.term)
@@ -208,6 +208,6 @@ class KnownTopics:
         return TopicEntry(topic, descriptor, term, is_root, rival=self.outliving(topic))
 
     def outliving(self, topic: bytes) -> Descriptor | None:
-        """The descriptor of a later session that does not stand, because it has no owner and another one has."""
+        """Return a descriptor of a later session that does not apply: it has no owner, and the known one has."""
         rival, known = self.rivals.get(topic), self.descriptors.get(topic)
         return rival if rival is not None and known is not None and rival.outlives(known) else None

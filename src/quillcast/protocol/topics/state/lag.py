@@ -1,7 +1,7 @@
-"""How far subscriptions are behind: what they have not got of what the peer has, and what their applications hold up.
+"""The lag of subscriptions: events that they lack, and events that their applications have not processed.
 
 An event counts as processed when the application is done with it, not when it is in the application's queue. Otherwise
-a subscriber that is stuck would look healthy until its queue is full.
+a stuck subscriber would look healthy until its queue is full.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,13 +24,13 @@ LOST_MAX = 64  # likewise
 
 
 def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
-    """The local subscriptions, those furthest behind first. Past terms are kept for `past_terms_s`."""
+    """Return the local subscriptions, those furthest behind first. Past terms are kept for `past_terms_s`."""
     found = [_reader(tree, edge, host, past_terms_s) for edge in tree.subscriptions]
     return sorted(found, key=lambda reader: (reader.taken - reader.owed - reader.waiting, reader.number))
 
 
 def leases(tree: Tree, host: Host) -> list[Lease]:
-    """What those below acknowledged, as their parent knows it; of those that are gone, while they are waited for."""
+    """Return what peers below have acknowledged, as their parent knows it. Lost peers count while they are awaited."""
     gone = {
         node: lease
         for lease in tree.leases.orphaned.values()
@@ -55,20 +55,20 @@ def _lease(tree: Tree, host: Host, node: bytes, holder: Child | OrphanedLease, *
 
 
 def unacknowledged(lease: Lease, term: Term, frontier: int) -> int:
-    """Events that it has not acknowledged, if the topic's term has come to `frontier`."""
+    """Return the number of events that the lease has not acknowledged, if the topic's term has reached `frontier`."""
     return max(0, frontier - (lease.acknowledged if lease.term == term else 0)) + lease.owed
 
 
 def events(tree: Tree) -> int:
-    """Events that the topic is known here to have had. One that several terms admitted counts once."""
+    """Return the number of events that the topic is known to have had. One that several terms admitted counts once."""
     going_on = tree.frontier + sum(known_end(tree, term) for term in tree.flow.others)
     return min(NUMBER_MAX, going_on + sum(end for _, end in tree.flow.past.ends()) - readmitted(tree.flow))
 
 
 def events_together(counts: Iterable[tuple[int, int]]) -> int:
-    """Events of a topic by what peers know: the `events` of each, and how often it found one of them `readmitted`.
+    """Return the events of a topic from what peers know: the `events` of each, and how many it found `readmitted`.
 
-    Peers that came later know how far earlier terms went, and not which events came again.
+    Peers that came later know how far earlier terms went, but not which events were readmitted.
     """
     positions, readmitted = [0], [0]
     for counted, again in counts:
@@ -102,7 +102,7 @@ def _of_application(edge: Subscription) -> tuple[str, Unread]:
 
 
 def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
-    """Events of earlier terms, and of sources, that were not delivered, by term."""
+    """Return, by term, the number of events of earlier terms and of sources that were not delivered."""
     owed: dict[Term, int] = {}
     for term in tree.flow.others:
         owed[term] = max(0, known_end(tree, term) - edge.frontier(term))
@@ -114,13 +114,13 @@ def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
 
 
 def _oldest_ns(tree: Tree, edge: Subscription, taken: int) -> int | None:
-    """When the oldest event was published that is here and was not delivered."""
+    """Return when the oldest event was published that is here but was not delivered."""
     if edge.channel.backlog:
         return edge.channel.backlog[0].blocks[0].time_ns
     return _first_ns(tree, {term: edge.frontier(term) for term in tree.flow.others} | {tree.term: taken})
 
 
 def _first_ns(tree: Tree, places: Mapping[Term, int]) -> int | None:
-    """When the first event was published that is kept here beyond these places."""
+    """Return when the first event was published that is kept here beyond these places."""
     bundle = tree.flow.log.at(tree.flow.first_beyond(places))
     return None if bundle is None else bundle.blocks[0].time_ns

@@ -1,4 +1,4 @@
-"""The leases below a peer in a topic: of its children, of those that moved or were lost, and of those that left."""
+"""The leases below a peer in a topic: of its children, and of children that moved, were lost or left."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,9 +8,9 @@ from quillcast.protocol.topics.state.link_reports import Move
 
 
 class Leases:
-    """The children table, and the leases that go on without a child.
+    """The children table, and the leases that continue without a child.
 
-    A tree has none of its own until `Tree.open_leases`. What these have none of is `EMPTY`.
+    A tree has its own only after `Tree.open_leases`. Empty tables are `EMPTY`.
     """
 
     __slots__ = ("children", "ended", "orphaned")
@@ -18,10 +18,10 @@ class Leases:
     def __init__(self) -> None:
         self.children: dict[bytes, Child] = EMPTY
         self.orphaned: dict[bytes, OrphanedLease] = EMPTY
-        self.ended: dict[bytes, Ended] = EMPTY  # who came from another parent, and left
+        self.ended: dict[bytes, Ended] = EMPTY  # peers that came from another parent, and left
 
     def enter(self, child: Child) -> Child | None:
-        """Enter a child in the children table. Returns the one that it was here before, if any."""
+        """Enter a child in the children table. Return its former entry, if any."""
         self.children = self.children or {}
         former = self.children.get(child.contact.node_id)
         self.children[child.contact.node_id] = child
@@ -36,9 +36,9 @@ class Leases:
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
         numbers: Mapping[bytes, int] = EMPTY, named_from: float = 0.0,
     ) -> None:  # fmt: skip
-        """A child is gone, and its lease, or those of others that it names, go on until a time.
+        """Keep the lease of a child that is gone, or the leases of peers that it names, until a time.
 
-        `move` is the one by which it had come here, if it moves to another parent now.
+        `move` is the one by which the child had come here, if it moves to another parent now.
         """
         self.orphaned = self.orphaned or {}
         node = child.contact.node_id
@@ -52,11 +52,11 @@ class Leases:
         self.heard_from(self.ends)
 
     def resume(self, leases: dict[bytes, OrphanedLease]) -> None:
-        """Leases had gone on while the topic was forgotten here."""
+        """Take back leases that continued while the topic was forgotten here."""
         self.orphaned = leases
 
     def expire(self, now: float) -> bool:
-        """What time changes of the leases here, and of what is told of them. True if that is to be told."""
+        """End leases, and stop or begin naming peers, when their time has come. Return whether to report that."""
         over = [node for node, lease in self.orphaned.items() if lease.end_some(now)]
         for node in over:
             del self.orphaned[node]
@@ -66,15 +66,15 @@ class Leases:
         return bool(over) or any(named)
 
     def speaks_here(self, node: bytes) -> None:
-        """A child reports as one: peers that still name it say nothing about its lease here from now on."""
+        """Note that a child reports itself: from now on, other peers that name it do not speak for its lease here."""
         for other in self.children.values():
             other.outdate(node)
 
     def heard_from(self, moves: Iterable[Move]) -> bool:
-        """Peers speak for themselves in the tree, or have left, by these moves (of number 0 where it is not known).
+        """Note that peers report for themselves in the tree, or have left, by these moves (number 0: unknown).
 
-        Nobody waits any more for leases of theirs that are not of later moves. One that was restarted before it came
-        knows nothing of those that were below it. True if a lease ended by that: what it held back is to be told.
+        Their leases end, unless they are of later moves. A peer that was restarted before it came knows nothing about
+        the peers that were below it. Return whether a lease ended: what it held back is then to be reported.
         """
         before = len(self.orphaned)
         for move in moves if before else ():
@@ -88,11 +88,11 @@ class Leases:
 
     @property
     def ends(self) -> tuple[Move, ...]:
-        """The last moves of those that left in good order lately; a number that is not known is 0."""
+        """The last moves of peers that left in good order lately. An unknown number is 0."""
         return tuple([ended.move or Move(node, 0) for node, ended in self.ended.items()])
 
     def note_arrived(self, arrivals: Iterable[Move]) -> bool:
-        """What the parent reports includes peers that moved away from here: their leases end. True if one did."""
+        """End the leases of peers that moved away from here and that the parent's reports include. True if one did."""
         before = len(self.orphaned)
         for former, lease in list(self.orphaned.items()):
             lease.end_by(arrivals)
@@ -101,43 +101,43 @@ class Leases:
         return len(self.orphaned) < before
 
     def forgot(self, node: bytes, number: int) -> None:
-        """A peer comes again that knows nothing, as after a restart: it does not speak for those that were below it.
+        """Note that a peer returned in another life, for instance after a restart.
 
-        But for those that were below it in the life of which its move has this number.
+        It does not speak for the peers that were below it, except those in the life of this move number.
         """
         for lease in self.orphaned.values():
             lease.forgot(node, number)
 
     def note_ended(self, node: bytes, ended: Ended) -> None:
-        """A child that came from another parent has left in good order; a lease that it had there is over, too."""
+        """Note that a child that came from another parent left in good order, so that its lease there ends, too."""
         if node not in self.children:
             self.ended = self.ended or {}
             self.ended[node] = ended
             self.heard_from((ended.move or Move(node, 0),))
 
     def is_back(self, node: bytes) -> None:
-        """Somebody who may have left in good order takes part again."""
+        """Note that a peer that may have left in good order takes part again."""
         self.ended = {other: each for other, each in self.ended.items() if other != node} or EMPTY
 
     def live(self, now: float) -> list[Child | OrphanedLease]:
-        """Those below that are owed events: children, and lost ones whose leases continue."""
+        """Return the lease holders below: children, and lost ones whose leases continue."""
         children = [child for child in self.children.values() if not child.sends_only]
         if not self.orphaned:
             return [*children]
         return [*children, *[lease for lease in self.orphaned.values() if lease.until > now]]
 
     def end(self, lease: OrphanedLease) -> None:
-        """A lease without a child is over."""
+        """End a lease without a child."""
         for node in [node for node, each in self.orphaned.items() if each is lease]:
             del self.orphaned[node]
 
     def prolong(self, until: float) -> None:
-        """This process was paused: no lease ran out."""
+        """Let no lease end before a time, because this process was paused."""
         for lease in self.orphaned.values():
             lease.prolong(until)
 
     def follow_path(self, path: tuple[bytes, ...]) -> bool:
-        """A child of old may stand above now. True if a lease ended by that, or those above are asked about one."""
+        """Note the path above, which may include a former child. True if a lease ended or peers above are asked."""
         news = False
         for former, lease in list(self.orphaned.items()):
             news = lease.follow_path(path) or news
@@ -147,7 +147,7 @@ class Leases:
 
 
 class NoLeases(Leases):
-    """What the trees of leaves share."""
+    """The empty object that all trees without leases below share."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Who moved below a peer, from one parent to another, as its neighbours are told."""
+"""The peers that moved from one parent to another below a peer, for its link reports."""
 
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -10,7 +10,10 @@ from quillcast.protocol.topics.state.link_reports import Move
 
 
 def newcomers(leases: Leases, now: float) -> tuple[bytes, ...]:
-    """Peers that came below this one lately from another parent, and have reported or left since."""
+    """Return peers that came below this one lately from another parent, and have reported or left since.
+
+    Only those that do not count their parents.
+    """
     nodes: dict[bytes, None] = {node: None for node, ended in leases.ended.items() if ended.move is None}
     for child in leases.children.values():
         if child.spoken == SINCE and child.named_until > now and not child.number:
@@ -20,12 +23,12 @@ def newcomers(leases: Leases, now: float) -> tuple[bytes, ...]:
 
 
 def arrivals(leases: Leases, me: bytes) -> tuple[Move, ...]:
-    """Those of them that count their parents, for the peers above that may be waiting for them."""
+    """Return the moves of such peers that count their parents, for peers above that may be waiting for them."""
     return tuple([move for move in _included(leases) if move.up_to != me])[-NEWCOMERS_MAX:]
 
 
 def departures(leases: Leases, me: bytes, now: float) -> tuple[Move, ...]:
-    """Peers whose leases go on here or below, because they moved and are not known to have arrived."""
+    """Return peers whose leases continue here or below, because they moved and are not known to have arrived."""
     if not (leases.orphaned or leases.children):
         return ()
     named = [lease for lease in leases.orphaned.values() if lease.named_from <= now < lease.until]
@@ -36,7 +39,7 @@ def departures(leases: Leases, me: bytes, now: float) -> tuple[Move, ...]:
 
 
 def arrived_elsewhere(leases: Leases, above: Callable[[], Iterable[Move]]) -> tuple[Move, ...]:
-    """The arrivals that children wait for: by what other children report, or the parent, or here (`above`)."""
+    """Return the arrivals that children wait for, as reported by other children, or by the parent or here (`above`)."""
     awaited = [move for child in leases.children.values() for move in child.others.departures]
     if not awaited:
         return ()
@@ -46,7 +49,7 @@ def arrived_elsewhere(leases: Leases, above: Callable[[], Iterable[Move]]) -> tu
 
 
 def _included(leases: Leases) -> list[Move]:
-    """The moves that children's reports include, and those of peers that have left since."""
+    """Return the moves that children's reports include, and those of peers that have left since."""
     moves = [move for child in leases.children.values() for move in child.arrived]
     return (
         [*moves, *[ended.move for ended in leases.ended.values() if ended.move is not None]] if leases.ended else moves

@@ -1,4 +1,4 @@
-"""What the trees need of the overlay: routes to keys, and who is closest to them."""
+"""What the trees need from the overlay: routes to keys, and the peers closest to them."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ class Overlay(Protocol):
 
     @property
     def active(self) -> bool:
-        """Has this peer joined, so that it can route?"""
+        """Whether this peer has joined, so that it can route."""
         ...
 
     def route(self, message: Message, key: bytes) -> None:
@@ -22,15 +22,15 @@ class Overlay(Protocol):
         ...
 
     def is_closest(self, key: bytes) -> bool:
-        """Is this peer the closest to the key, as far as it knows?"""
+        """Whether this peer is the closest to the key, as far as it knows."""
         ...
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """The peers that are closest to the key, the closest first; this peer may be one."""
+        """Return the peers closest to the key, the closest first; this peer may be one."""
         ...
 
     def has_seats(self, topic: bytes) -> bool:
-        """Has the topic its rendezvous point in a managed scope? Then nothing of it goes over the overlay."""
+        """Whether the topic's rendezvous point is in a managed scope. Then none of its messages use the overlay."""
         ...
 
 
@@ -39,20 +39,20 @@ class ScopeEntries(Protocol):
 
     @property
     def entry_points(self) -> tuple[Contact, ...]:
-        """The members of this peer's scope that have a place in the ring. Empty: it is in none."""
+        """The members of this peer's scope that have a place in the ring. Empty: it is in no scope."""
         ...
 
     def takes(self, topic: bytes, root_scope: str) -> bool:
-        """Can this peer have a place in a topic that is rooted at this scope; or at the overlay, if there is none?"""
+        """Whether this peer can take part in a topic rooted at this scope, or at the overlay if that is empty."""
         ...
 
     def heir(self, lost: bytes) -> Contact | None:
-        """Who takes over from a lost entry point of this peer's scope, if it was one; that may be this peer."""
+        """Return the peer that takes over from a lost entry point of this peer's scope. None: it was not one."""
         ...
 
 
 Answer = Accepted | Created | NotRoot | RootIs
-"""What may come over the overlay where it did not come straight."""
+"""Answers that may come over the overlay if they did not come directly."""
 
 
 def _topic(message: Answer) -> bytes:
@@ -60,7 +60,7 @@ def _topic(message: Answer) -> bytes:
 
 
 class Answers:
-    """Answers to requests that came over the overlay or straight."""
+    """Answers requests that came over the overlay or directly."""
 
     def __init__(self, host: Host, ring: Overlay, dispatch: Dispatch) -> None:
         self.host, self.ring, self.dispatch = host, ring, dispatch
@@ -68,7 +68,7 @@ class Answers:
     def tell(self, to: Contact, message: Answer, *, again: bool) -> None:
         """Answer a peer; also over the overlay if it asks `again`, because a direct answer may not have reached it.
 
-        That is the only way to a peer that this one cannot reach, and no way to one without a place in the ring.
+        Only the overlay reaches a peer that this one cannot reach directly. It does not reach peers outside the ring.
         """
         if to.node_id == self.host.me:
             self.dispatch.message(to, message)

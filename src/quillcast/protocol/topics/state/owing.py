@@ -1,4 +1,4 @@
-"""What a local subscription is owed of terms that are over."""
+"""What a local subscription is owed from past terms."""
 
 from quillcast.core.ranges import RangeSet, difference
 from quillcast.protocol.forwarding.event_places import runs_at, runs_of_others
@@ -8,18 +8,18 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def owe(tree: Tree, subscription: Subscription, past: EndedStream) -> None:
-    """A subscription is owed what it may miss of an earlier term."""
+    """Let a subscription be owed what it may lack of an earlier term."""
     subscription.owe(past.term, past.end, past.stable)
     if tree.flow.keeps and past.end:
         subscription.expect_again()
 
 
 def owe_late(tree: Tree, subscription: Subscription, past: EndedStream, *, at_last: bool = False) -> None:
-    """A subscription is owed what its peer did not know of an earlier term when it began, unless that was over.
+    """Let a subscription be owed what its peer did not know of an earlier term when it began, unless that was over.
 
-    A term that was unknown then is open until somebody says how long its events have been there. What came
-    meanwhile is delivered then. If a peer turns out to have had the events for longer, they are not owed after all.
-    `at_last`: nobody said it for as long as the term was kept, so that it is owed.
+    If the term was unknown then, this is open until a peer says how long its events have existed. Events that came
+    meanwhile are delivered then. If a peer turns out to have had the events for longer, they are not owed after all.
+    `at_last`: no peer said so for as long as the term was kept, so its events are owed.
     """
     term, since = past.term, subscription.since
     if since is None or since <= term:
@@ -38,7 +38,7 @@ def owe_late(tree: Tree, subscription: Subscription, past: EndedStream, *, at_la
 def _owe_whole(tree: Tree, subscription: Subscription, past: EndedStream) -> None:
     term = past.term
     subscription.begin(term, past.start, went_on=True)
-    if tree.flow.keeps or tree.session:  # else the topic was created best-effort
+    if tree.flow.keeps or tree.session:  # otherwise the topic was created best-effort
         subscription.expect_again()
     for bundle in past.bundles:
         subscription.channel.restore(bundle)

@@ -1,6 +1,6 @@
-"""What applications of this peer may begin in topics of which a scope bounds the publishers or subscribers.
+"""Whether applications of this peer may begin to use topics whose publishers or subscribers a scope bounds.
 
-What has begun goes on: a lower bound, or a manager that lost sight of this peer for a while, ends nothing.
+Uses that have begun continue, even if the bound is lowered or the manager does not reach this peer for a while.
 """
 
 from collections.abc import Callable, Container
@@ -12,18 +12,18 @@ Refusal = Callable[[str, bytes, Doing], str | None]
 
 
 class Permissions:
-    """Who may begin, as the scopes of this peer say."""
+    """The uses of topics that the scopes of this peer permit to begin."""
 
     def __init__(self) -> None:
         self._refusal: Refusal = lambda name, topic, doing: None
         self.begun: dict[tuple[bytes, Doing], None] = {}
 
     def ask(self, refusal: Refusal) -> None:
-        """This says why a topic cannot be used now, in a sentence. Empty: it can. None: no scope bounds it."""
+        """Set what returns why a topic cannot be used now, in a sentence. Empty: it can. None: no scope bounds it."""
         self._refusal = refusal
 
     def why_not(self, descriptor: Descriptor, doing: Doing) -> str:
-        """Why applications here have to wait with that; empty if they need not."""
+        """Return why applications here have to wait with this use; empty if they need not."""
         if descriptor.creator or (descriptor.topic, doing) in self.begun:
             return ""
         why = self._refusal(descriptor.name, descriptor.topic, doing)
@@ -32,10 +32,10 @@ class Permissions:
         return why or ""
 
     def begin(self, topic: bytes, doing: Doing) -> None:
-        """That goes on here, and did before a scope bounded it."""
+        """Note a use that has begun here, so that no scope stops it later."""
         self.begun[topic, doing] = None
 
     def forget(self, subscribed: Container[bytes], published: Container[bytes]) -> None:
-        """In all other topics that has ended."""
+        """Note that uses of all other topics have ended."""
         used = {"subscribes": subscribed, "publishes": published}
         self.begun = {(topic, doing): None for topic, doing in self.begun if topic in used[doing]}

@@ -1,10 +1,10 @@
 """The bound on the terms and versions that other peers name (docs/decisions/bounded-terms.md).
 
-Terms only grow, and the next root takes one above all that it heard of. So a peer that named a term just below what a
-message can carry would end its topic for good: no root could follow. The bound is far above what any topic reaches, but
-it rises with time by one a second. A term at the bound is therefore followed a second later by one that all accept.
+Terms only grow, and the next root takes one above all that it heard of. So a peer that names the highest term that fits
+into a message would end its topic for good: no root could follow. The bound is far above what any topic reaches, and it
+rises by one a second. So a second after a term at the bound, all peers accept the next one.
 
-The check finds terms by the types of a message's fields, so a new message is checked without being listed here.
+The check finds terms by the types of a message's fields, so new messages need not be listed here.
 """
 
 from collections.abc import Callable
@@ -17,32 +17,32 @@ import msgspec
 from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, SESSION_TERMS, AnyTerm, Term
 from quillcast.protocol.topics.descriptor import Descriptor
 
-FREE_COUNT = 1 << 20  # terms, streams or versions that need no time; a guess: a million changes of root
-FREE_SINCE_NS = 1_577_836_800 * 10**9  # 2020 began; from then on one more a second
-PER_SESSION = 64  # of these to one session, so that the last of 2**28 sessions is centuries away as well
+FREE_COUNT = 1 << 20  # terms, streams or versions that are always plausible; a guess: a million changes of root
+FREE_SINCE_NS = 1_577_836_800 * 10**9  # the start of 2020; from then on one more a second
+PER_SESSION = 64  # of these per session, so that the last of 2**28 sessions is centuries away too
 
 Clock = Callable[[], int]
 """Nanoseconds since 1970 (`Host.wall_ns`). It is read for large values only."""
 Check = Callable[[Any, Clock], bool]
-"""Can there be all the terms and versions that a value of one type names?"""
+"""Whether all terms and versions that a value of one type names are plausible."""
 
 
 def counts_max(wall_ns: int) -> int:
-    """The highest count of terms in a session, of streams, or of versions that is plausible at this time."""
+    """Return the highest plausible count of terms in a session, of streams, or of versions at this time."""
     return FREE_COUNT + max(0, wall_ns - FREE_SINCE_NS) // 10**9
 
 
 @cache
 def check_of(type_: Any) -> Check | None:
-    """The check of values of a type; None if they name neither terms nor versions.
+    """Return the check of values of a type; None if they name neither terms nor versions.
 
-    A term that stands by itself may be of a source's stream.
+    A bare term may be that of a source's stream.
     """
     return _any_term if type_ is Term else _check_of(type_, ())
 
 
 def _root_term(term: Term, wall_ns: Clock) -> bool:
-    """A root's term, where one of a source is not expected."""
+    """Check a root's term, where one of a source is not expected."""
     counter = term.counter
     if counter <= FREE_COUNT:
         return True
@@ -50,7 +50,7 @@ def _root_term(term: Term, wall_ns: Clock) -> bool:
 
 
 def _any_term(term: Term, wall_ns: Clock) -> bool:
-    """A root's term, or that of a source's stream."""
+    """Check a root's term, or that of a source's stream."""
     if not term.of_source:
         return _root_term(term, wall_ns)
     return term.counter < 2 * OF_SOURCES and _is_within(term.session, term.number, wall_ns)
@@ -78,7 +78,7 @@ def _is_within(session: int, count: int, wall_ns: Clock) -> bool:
 
 
 def _check_of(hint: Any, around: tuple[Any, ...]) -> Check | None:
-    """`around` are the types that the hint stands in: what contains itself (filters of scopes do) has no terms."""
+    """`around` are the types that contain the hint: a type that contains itself (filters of scopes do) has no terms."""
     if hint is Term or hint == AnyTerm:
         return _root_term if hint is Term else _any_term
     if hint is Descriptor:
@@ -101,12 +101,12 @@ def _check_of(hint: Any, around: tuple[Any, ...]) -> Check | None:
 
 
 def fields(type_: type) -> tuple[str, ...]:
-    """The names of the fields of a struct or a named tuple."""
+    """Return the names of the fields of a struct or a named tuple."""
     return type_.__struct_fields__ if issubclass(type_, msgspec.Struct) else type_._fields  # type: ignore[attr-defined]
 
 
 def _in_union(members: dict[Any, Check | None]) -> Check | None:
-    """Of several types in a union, each that is to be checked is told apart by its class."""
+    """Check values of a union. Its members that need a check are distinguished by their class."""
     if not any(members.values()):
         return None
     present = {part: check for part, check in members.items() if part is not NoneType}

@@ -1,7 +1,7 @@
-"""How far a topic has come: what this peer reports along its tree links, what is stable, and receipts for publishers.
+"""Progress of topics: link reports of this peer, stable positions, and receipts for publishers.
 
-Reports are told as changes of the links' streams (docs/design.md, decision 4). They are made from time to time, and at
-once when many bytes wait for them.
+Reports travel on the links' change streams (docs/design.md, decision 4). They are made periodically, and at once when
+many bytes wait for them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ from quillcast.protocol.topics.state.tree_reports import child_report, parent_re
 
 
 class Progress:
-    """Tells neighbours and publishers how far each topic is, and discards what nobody needs any more."""
+    """Reports to neighbours and publishers how far each topic is, and discards what nobody needs any longer."""
 
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
@@ -48,7 +48,7 @@ class Progress:
     # ---- reports
 
     def report(self) -> None:
-        """Tell the neighbours in trees what changed since the last report."""
+        """Report to tree neighbours what changed since the last report."""
         for topic in self.schedule.take():
             tree = self.trees.get(topic)
             if tree is not None:
@@ -56,7 +56,7 @@ class Progress:
                 self.tell(tree)
 
     def moved(self, tree: Tree, size_bytes: int) -> None:
-        """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
+        """Note bytes that came, were taken here, or became stable. If they are many, report at once."""
         if self.schedule.moved(tree, size_bytes):
             self.hurry(tree)
 
@@ -100,7 +100,7 @@ class Progress:
                 self.tell_parent(tree, tree.parent)
             return
         report = self._child_report(tree)
-        # Above, the leases of those whom a report names as having come end: what they lack of streams is told with it.
+        # Leases above end for peers that a report names as arrived, so what they lack of streams is reported with it.
         names_nobody = tree.parent is None or self.of_scope.is_progress(tree, tree.parent, report)
         for term in () if names_nobody else self.of_scope.untold(tree):
             self.source_streams.news.moved(tree, term)
@@ -111,14 +111,14 @@ class Progress:
             self.streams.put(tree.parent, tree.topic, link_reports.encode(report))
 
     def _tell_outside(self, tree: Tree, parent: Contact, terms: Iterable[Term]) -> None:
-        """The report of a scope on a period. Streams come first, for the topic's may name peers that lack of them."""
+        """Send a scope's report on a period. Streams come first: the topic's report may name peers that lack some."""
         for term in terms:
             if term in tree.sources.states:
                 self.source_streams.news.tell_parent(tree, parent, term)
         self.tell_parent(tree, parent)
 
     def confirm(self, tree: Tree, term: Term, source: bytes) -> None:
-        """Tell a source next to this peer how far its stream came; at a scope's border no more than that."""
+        """Tell a neighbouring source how far its stream came. At the border of a scope, tell nothing else."""
         if tree.topic in self.placement.entered and tree.parent is not None and tree.parent.node_id == source:
             if not self.source_streams.news.tell_parent(tree, tree.parent, term, self.of_scope.puts_off_stream):
                 self.host.send(tree.parent, Confirmed(tree.topic, term, tree.flow.front(term) or 0))
@@ -133,8 +133,8 @@ class Progress:
     def _child_report(self, tree: Tree) -> link_reports.ChildReport:
         used_up = self.flow_control.shares.tell(tree)
         report = child_report(tree, self.host.me, self.host.now(), used_up=used_up)
-        if tree.flow.topic in self.placement.entered:  # what other members its scope has, and what they have, is
-            return replace(report, leaf=False, reach=tree.flow.current.seen.end)  # nobody's business
+        if tree.flow.topic in self.placement.entered:  # the scope's other members, and what they have, stay private
+            return replace(report, leaf=False, reach=tree.flow.current.seen.end)
         return report
 
     def tell_child(self, tree: Tree, child: Contact) -> None:
@@ -151,27 +151,27 @@ class Progress:
         )
 
     def _arrived_above(self, tree: Tree) -> tuple[link_reports.Move, ...]:
-        """The arrivals that the parent reports, and this peer. They are looked up only if a child waits for any."""
+        """Return the arrivals that the parent reports, and this peer's move. Called only if a child waits for any."""
         value = self.streams.told(tree.parent.node_id).get(tree.topic) if tree.parent is not None else None
         report = link_reports.decode(value) if value is not None else None
         told = report.arrivals if isinstance(report, link_reports.ParentReport) else ()
         return (self.moves.latest(tree.topic), *told)
 
     def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> None:
-        """A child reports whether the topic's share of buffers is used up at it or below."""
+        """Note whether a child reports that the topic's share of buffers is used up at it or below."""
         if self.flow_control.shares.child_says(tree, node, used_up=used_up) and not used_up:
             self.flow_control.relieved()
 
     # ---- what is stable
 
     def stable_to(self, tree: Tree, stable: int) -> None:
-        """The parent passes on what the root calls stable."""
+        """Take over the stable position, which the parent passed on from the root."""
         if stable > tree.flow.current.stable:
             tree.flow.current.settle(stable)
             self.moved(tree, self._trim(tree))
 
     def advance_stable(self, tree: Tree, now: float) -> None:
-        """The root's minimum over all leases is the stable position."""
+        """At the root: advance the stable position to the minimum over all leases."""
         root = tree.root
         if root is None:
             return
@@ -188,7 +188,7 @@ class Progress:
             self.dispatch.order(AllStable(tree.topic))
 
     def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
-        """The same for some or all streams of sources; those that are over are forgotten."""
+        """Advance the stable positions of some or all streams of sources, and forget streams that are over."""
         states = tree.sources.states
         terms = [term for term in (states if some is None else some) if term in states] if states else []
         if not terms:
@@ -210,7 +210,7 @@ class Progress:
             self.dispatch.order(AllStable(tree.topic))
 
     def _trim(self, tree: Tree, some: Iterable[Term] | None = None) -> int:
-        """Discard what nobody needs any more of all or some live terms; how many bytes that was."""
+        """Discard what nobody needs any longer of all or some live terms. Return how many bytes that was."""
         gone_bytes = trim(tree, self.host.now(), some) if tree.flow.log.size_bytes else 0
         if gone_bytes:
             self.flow_control.relieved()
@@ -219,14 +219,14 @@ class Progress:
     # ---- receipts
 
     def send_receipts(self, tree: Tree, admitter: Admitter) -> None:
-        """Tell publishers what was admitted and what is stable, one message per peer."""
+        """Tell publishers what was admitted and what is stable, in one message per peer."""
         if not admitter.marks:
             return
         topic, term = tree.flow.topic, admitter.term
         partitioned = self.replica_set.partitioned(topic) if tree.root is not None else tree.sources.partitioned
         waits = partitioned and tree.descriptor.settings.partition == "wait"
-        owed = admitter.requests() if waits else admitter.receipts()  # else what is owed to publishers stays owed
-        settled, index = (admitter.stable, admitter.index) if admitter is tree.root else (0, 0)  # none of a source's
+        owed = admitter.requests() if waits else admitter.receipts()  # if it waits, receipts stay due
+        settled, index = (admitter.stable, admitter.index) if admitter is tree.root else (0, 0)  # 0 for a source
         for contact, marks in owed.items():
             version = tree.descriptor.version
             message = Receipts(topic, term, marks, partitioned, version, settled, admitter.held_back, index)

@@ -1,4 +1,4 @@
-"""The tables of what a peer knows of topics. `KnownTopics` writes them, `Forgetting` discards from them."""
+"""The tables of what a peer knows about topics. `KnownTopics` fills them, `Forgetting` deletes from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 
 class TopicRecords:
-    """What is known of each topic."""
+    """What is known about each topic."""
 
     def __init__(self) -> None:
         self.descriptors: dict[bytes, Descriptor] = {}
-        self.rivals: dict[bytes, Descriptor] = {}  # another one of such a topic: terms may be of its sessions
+        self.rivals: dict[bytes, Descriptor] = {}  # another descriptor of the topic: terms may be of its sessions
         self.terms: dict[bytes, Term] = {}  # of the topics whose state is kept here
 
 
 def pages(what: Sequence[T]) -> list[list[T]]:
-    """The topics of each message, where one would be too long for all."""
+    """Divide topics among messages, because one message would be too long."""
     return [list(what[first : first + PAGE_TOPICS_MAX]) for first in range(0, len(what), PAGE_TOPICS_MAX)]
 
 
 def send_entries(
     host: Host, contact: Contact, entries: Sequence[tuple[Descriptor, Term]], rivals: Mapping[bytes, Descriptor]
 ) -> None:
-    """Have a peer keep these. It hears first of descriptors that do not stand, if terms may be of their sessions."""
+    """Have a peer record these. Descriptors that do not apply go first, because terms may be of their sessions."""
     outliving = [
         (rival, NO_TERM)
         for descriptor, _ in entries

@@ -1,4 +1,4 @@
-"""The peers that keep a topic's root state: the k closest to it (Scribe, section 3.2)."""
+"""The replicas of a topic: the k peers closest to it, which keep its root state (Scribe, section 3.2)."""
 
 import math
 from collections.abc import Container, Iterable
@@ -10,23 +10,23 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 
-NEAR_MAX = 6  # peers near a topic among which a former root is looked for; a guess: as many as keep its state, and one
+NEAR_MAX = 6  # peers near a topic that may be a former root; a guess: one more than the replicas
 
 
 class FailureDetector(Protocol):
     """Which neighbours the failure detector suspects."""
 
     def is_doubting(self) -> bool:
-        """Is any neighbour suspected?"""
+        """Whether any neighbour is suspected."""
         ...
 
     def suspected(self, node: bytes) -> bool:
-        """Is this one suspected?"""
+        """Whether this neighbour is suspected."""
         ...
 
 
 class TopicDoubt(NamedTuple):
-    """A topic that seems new may have been in use until then: most who would know were lost lately, namely these."""
+    """A topic that seems new may have been used: most peers that would know (`lost`) were lost lately. Ends `until`."""
 
     until: float = 0.0
     lost: tuple[bytes, ...] = ()
@@ -41,11 +41,11 @@ class ReplicaSet:
 
     @property
     def count(self) -> int:
-        """How many (k): where the leaf set does not hold the whole ring, no more than all of these peers agree on."""
+        """The number of replicas (k). If the leaf set does not hold the whole ring, at most as many as all agree on."""
         return self._count_among(len(self.overlay.leaf_set))
 
     def _count_among(self, others: int) -> int:
-        """How many, for a peer that knows so many others near it."""
+        """Return k for a peer that knows so many others near it."""
         size = self.overlay.leaf_set.size
         return self.config.replicas if others < size else min(self.config.replicas, size // 2)
 
@@ -55,41 +55,40 @@ class ReplicaSet:
 
     @property
     def majority(self) -> int:
-        """So many of k are most of them."""
+        """The number of replicas that are a majority."""
         return self.count // 2 + 1
 
     def of(self, topic: bytes) -> list[Contact]:
-        """The peers that keep a topic's state, as far as this one knows: the k closest to it."""
+        """Return the peers that keep a topic's state, as far as this one knows: the k closest to it."""
         return self.overlay.closest(topic, self.count)
 
     def candidates(self, topic: bytes) -> list[Contact]:
-        """All whom this peer knows near the topic, itself among them, the closest first."""
+        """Return all peers that this one knows near the topic, including itself, the closest first."""
         return self.overlay.closest(topic, 1 + self.overlay.beside(topic))
 
     def is_near(self, topic: bytes, node: bytes) -> bool:
-        """Can this one have been the topic's root: is it one of the closest, with those that were lost lately?"""
+        """Whether this node may have been the topic's root: it is among the closest, including lately lost peers."""
         others = [c.node_id for c, _ in self.overlay.closest_lately(topic, NEAR_MAX, self._lately)]
         if node in others or self.overlay.has_seats(topic):
             return node in others
         return len(others) < NEAR_MAX or ring_distance(node, topic) < ring_distance(others[-1], topic)
 
     def has_closer(self, topic: bytes, node: bytes) -> bool:
-        """Does this peer know another one that is to be the topic's root rather than that node?"""
+        """Whether this peer knows another one that should be the topic's root instead of that node."""
         closest = self.overlay.closest(topic, 1)
         if not closest or closest[0].node_id in (self.host.me, node):
             return False
         return self.overlay.has_seats(topic) or closer(closest[0].node_id, node, topic)
 
     def recorders(self, topic: bytes) -> list[Contact]:
-        """The others that are to record something of a topic, without those that are suspected."""
+        """Return the other replicas, without suspected ones, which are to record something about a topic."""
         return self._reachable(self.of(topic))
 
     def informants(self, topic: bytes, joining: Container[bytes], *, in_doubt: bool) -> list[Contact]:
-        """The others that are asked what they know of a topic: the k closest that may know, if there are so many.
+        """Return the other peers to ask about a topic: the k closest that may know it, if there are so many.
 
-        Where one is suspected or joining, the next one is asked as well. If the topic may have been in use, and most
-        who would know are gone, this is `in_doubt`. Then all others that are near are asked: one of them may have been
-        in the topic's tree.
+        For each that is suspected or joining, the next one is asked too. `in_doubt`: the topic may have been used, and
+        most peers that would know are gone. Then all others nearby are asked, as one may have been in the topic's tree.
         """
         near = self._reachable(self.candidates(topic))
         there = [number for number, contact in enumerate(near, 1) if contact.node_id not in joining]
@@ -102,14 +101,15 @@ class ReplicaSet:
         return [contact for contact in others if not self.neighbours.suspected(contact.node_id)]
 
     def doubt(self, topic: bytes, asker: bytes, answered: Container[bytes] | None = None) -> TopicDoubt:
-        """Whether a topic that is new to all who were asked may have been in use: most who would know are gone.
+        """Return the doubt whether a topic was used that is new to all peers asked: most that would know may be gone.
 
-        `answered`: by whom, if this peer asks. Those that it suspects were not asked, and may soon count as lost. Where
-        another one asks, it does not matter whom this one suspects.
-        Another peer that asks may have been restarted, and a process that began within a lease knows nothing of what
-        was before. If a root alone keeps its state, the asker's process before this one would know, too. The state was
-        kept by as many as there were to keep it before others were lost: a leaf set that has lost members may reach
-        around the ring, and the full one did not. Where there are fewer than keep a state, each of them would know.
+        `answered`: the peers that answered, if this peer asks. Those that it suspects were not asked, and may soon
+        count as lost. If another peer asks, this one's suspicions do not matter.
+
+        A peer that asks may have been restarted, and a process that began within the last lease does not know what was
+        before. If a root alone keeps its state, the asker's former process would know, too. k is the number from before
+        others were lost: a leaf set that has lost members may reach around the ring although the full one did not. If
+        there are fewer peers than k, each of them would know.
         """
         since = self._lately
         beside = self.overlay.beside(topic)
@@ -126,34 +126,34 @@ class ReplicaSet:
         return TopicDoubt(max(before, max(lost) + self.config.lease_s), tuple(names))
 
     def is_dispelled(self, doubt: TopicDoubt, answered: Container[bytes]) -> bool:
-        """Another peer's doubt: did so many of those answer here whom it takes for lost that most would know?"""
+        """Whether another peer's doubt is unfounded: enough of the peers that it takes for lost answered here."""
         silent = sum(node not in answered for node in doubt.lost)
         return silent < min(self.count - self.count // 2, len(doubt.lost))
 
     def _would_know(self, contact: Contact, asker: bytes) -> bool:
-        """Would this one know a topic whose state it is to keep, if it can be asked?"""
+        """Whether this peer would know a topic whose state it is to keep."""
         if contact.node_id == self.host.me:
             return self.began_at <= self._lately
         return contact.node_id != asker and not self.overlay.is_joining(contact)
 
     def absent(self, topic: bytes) -> dict[bytes, None]:
-        """The peers near a topic that seems new and that are suspected, or lost, however long ago."""
+        """Return the peers near a topic that are suspected or were ever lost."""
         everybody = 1 + self.overlay.beside(topic) + self.overlay.lost_lately(topic, -math.inf)
         closest = self.overlay.closest_lately(topic, everybody, -math.inf)
         suspected = self.neighbours.suspected
         return {each.node_id: None for each, lost_at in closest if lost_at is not None or suspected(each.node_id)}
 
     def has_suspected(self, topic: bytes, answered: Container[bytes]) -> bool:
-        """Are any of those who keep a topic's state suspected, and have not answered?"""
+        """Whether any replica is suspected and has not answered."""
         return any(self._may_be_lost(contact.node_id, answered) for contact in self.of(topic))
 
     def _may_be_lost(self, node: bytes, answered: Container[bytes] | None) -> bool:
         return answered is not None and node not in answered and self.neighbours.suspected(node)
 
     def partitioned(self, topic: bytes) -> bool:
-        """Is this peer cut off from most of the topic's replicas? Lost ones count for as long as a lease.
+        """Whether this peer is cut off from most of the topic's replicas. Lost ones count for one lease.
 
-        A peer that it only heard of, and that never answered, may have left long ago.
+        Peers that it only heard of do not count: if they never answered, they may have left long ago.
         """
         if not (self.neighbours.is_doubting() or self.overlay.may_have_lost(topic)):
             return False  # this runs for every receipt
@@ -163,7 +163,7 @@ class ReplicaSet:
         return 2 * len(reached) <= len(lately)
 
     def are_all(self, topic: bytes, answered: Container[bytes]) -> bool:
-        """Are these all who would know of a later term, with those that were lost within a lease's time?"""
+        """Whether these are all peers that would know of a later term, including those lost within a lease."""
         since = self._lately
         lately = self.overlay.closest_lately(topic, self.count + 1, since)
         return all(contact.node_id == self.host.me or contact.node_id in answered for contact, _ in lately)

@@ -1,4 +1,4 @@
-"""What is kept of a topic at a peer, for whom, and what may be discarded."""
+"""What a peer keeps of a topic, for which leases, and what it may discard."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -13,9 +13,9 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def acknowledged_position(tree: Tree, now: float, term: Term | None = None) -> int:
-    """The index of a live term (the current one) below which all leases here and below are served.
+    """Return the index of a live term (by default the current one) below which all leases here and below are served.
 
-    Where nothing is kept, nobody is waited for: what was lost on the way does not come any more.
+    Leases do not count if the term is best-effort: lost events do not come again.
     """
     flow = tree.flow
     frontier = flow.frontier if term is None else flow.front(term) or 0
@@ -26,16 +26,16 @@ def acknowledged_position(tree: Tree, now: float, term: Term | None = None) -> i
 
 
 def holders(tree: Tree, now: float) -> list[LeaseHolder]:
-    """The leases that are owed the topic's events here: local subscribers, and those below.
+    """Return the lease holders here: local subscribers and those below.
 
-    A subscriber that asked for no guarantee has none.
+    A subscriber that asked for best-effort delivery has no lease.
     """
     own: list[LeaseHolder] = [each for each in tree.subscriptions if each.wish.delivery != "best_effort"]
     return [*own, *tree.leases.live(now)] if tree.leases.children or tree.leases.orphaned else own
 
 
 def end_lease(tree: Tree, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
-    """It cannot keep up: hold back nothing for it any more, until it does."""
+    """End the lease of a holder that cannot keep up: hold back nothing for it until it does."""
     if isinstance(holder, OrphanedLease):
         tree.leases.end(holder)
     elif isinstance(holder, Child | Subscription):
@@ -43,19 +43,19 @@ def end_lease(tree: Tree, holder: LeaseHolder, now: float, catch_up_s: float = C
 
 
 def total(tree: Tree) -> int:
-    """Events that came here without a gap, in all live streams together and in those of sources that are over."""
+    """Return the number of events that came here without a gap, in all live streams and in sources' ended streams."""
     return tree.frontier + tree.sources.over + sum(tree.flow.front(term) or 0 for term in tree.flow.others)
 
 
 def reached(tree: Tree, position: Callable[[Term], int | None]) -> int:
-    """Of these events, those that somebody has that is at a position in each live stream."""
+    """Return how many of these events a holder has that is at a position in each live stream."""
     return total(tree) - sum(
         max(0, (tree.flow.front(term) or 0) - (position(term) or 0)) for term in tree.flow.live_terms()
     )
 
 
 def catch_up(tree: Tree, holder: Subscription | Child, now: float) -> None:
-    """Somebody has come further: if its lease was ended, does it keep up again?"""
+    """Restore the cut lease of a holder that has advanced, if it keeps up again."""
     cut = holder.cut
     if cut is None:
         return
@@ -67,9 +67,9 @@ def catch_up(tree: Tree, holder: Subscription | Child, now: float) -> None:
 
 
 def _misses_some(tree: Tree, holder: Subscription | Child) -> bool:
-    """Is a child behind only by events that it misses, and is there room here for as long as these take?
+    """Whether a child is behind only by missing events, and there is room here until it has them.
 
-    All that is here was sent to it. Who cannot keep up has some of it waiting.
+    Everything here was sent to it. For a child that cannot keep up, some events would still be waiting.
     """
     log = tree.flow.log
     was_sent_all = isinstance(holder, Child) and holder.channel.cursor >= log.end
@@ -77,12 +77,10 @@ def _misses_some(tree: Tree, holder: Subscription | Child) -> bool:
 
 
 def trim(tree: Tree, now: float, some: Iterable[Term] | None = None) -> int:
-    """Let go of what nobody needs of all or some live terms; how many bytes that was.
+    """Discard what nobody needs of all or some live terms. Return how many bytes that was.
 
-    The one rule for a peer within its budget.
-
-    It is the least of the stable position as the root issued it and of what everybody here still needs: children,
-    local subscribers and orphaned leases, cut or not.
+    This is the only rule for a peer within its budget. It discards up to the lowest of the root's stable position and
+    what children, local subscribers and orphaned leases here still need, cut or not.
     """
     flow = tree.flow
     if not flow.others:
@@ -103,7 +101,7 @@ def _trim(tree: Tree, stream: Stream, now: float) -> int:
 def shed(tree: Tree, now: float, goal_bytes: int, term: Term) -> int:
     """Discard copies of a live term that no lease here needs, down to a goal, because the budget is used up.
 
-    A root's or source's are the originals, so it keeps what is not stable.
+    A root or source has the originals, so it keeps what is not stable.
     """
     needs = [position for position, holder in kept_for(tree, now, term) if not holder.is_cut]
     below, stream = min([tree.flow.front(term) or 0, *needs]), tree.flow.live(term)
@@ -115,12 +113,12 @@ def shed(tree: Tree, now: float, goal_bytes: int, term: Term) -> int:
 
 
 def keeps_originals(tree: Tree) -> bool:
-    """Is this peer the root of the present term, or did that root transfer it, so that others rely on this one?"""
+    """Whether this peer is the root of the present term, or that root transferred the term to it."""
     return tree.root is not None or tree.inherited.term == tree.term
 
 
 def _kept_above(tree: Tree, term: Term) -> int:
-    """How far the parent has a source's stream: what comes to it from here is kept until then."""
+    """Return how far the parent has a source's stream: what it gets from here is kept until it has it."""
     parent = tree.parent.node_id if tree.parent is not None else b""
     above = tree.sources.states[term].above
     if parent and tree.flow.others[term].via == parent:
@@ -129,7 +127,7 @@ def _kept_above(tree: Tree, term: Term) -> int:
 
 
 def kept_for(tree: Tree, now: float, term: Term) -> Iterator[tuple[int, LeaseHolder]]:
-    """The leases that need what is kept here of a live term when there is no room, and from which index on."""
+    """Yield the leases that need what is kept here of a live term when memory is short, and from which index."""
     for holder in holders(tree, now):
         position = holder.kept_from(term, at_root=keeps_originals(tree))
         if position is not None:
@@ -137,7 +135,7 @@ def kept_for(tree: Tree, now: float, term: Term) -> Iterator[tuple[int, LeaseHol
 
 
 def last_holder(tree: Tree, now: float) -> LeaseHolder | None:
-    """The lease that needs the most of what is kept here, stalled ones first; None if none is behind."""
+    """Return the lease that needs the most of what is kept here, stalled ones first; None if none is behind."""
     at_root, whole = keeps_originals(tree), total(tree)
     behind = [
         (not holder.is_stalled(now), position, holder)

@@ -1,17 +1,17 @@
-"""What a scope's entry point reports upwards: one report for each time that events came, whatever members do.
+"""What a scope's entry point reports upwards: one report per period, whatever its members do.
 
-A scope is one member of a topic's tree, and what its members do is nobody's business outside. But what they have is
-reported upwards, and a member that repairs, moves or is waited for would divide that into other portions. So at the
-entry point **periods** decide, which depend on nothing but the events that come. A period begins when events come,
-`report_s` or `report_bytes` after the last one began at the earliest. It has one report:
+A scope is one member of a topic's tree, and peers outside must not see what its members do. But reports upwards say
+what the members have, and a member that repairs, moves or is late would change when and in which portions. So at the
+entry point **periods** decide, which depend only on the events that arrive. A period begins when events arrive, at the
+earliest `report_s` or `report_bytes` after the last one began. It has one report:
 
-- as soon as everybody below has what had come when the period began, or
-- when the next period begins, if somebody still lacks something. What that one lacks is for the reports after it.
+- as soon as all peers below have what had arrived when the period began, or
+- when the next period begins, if a peer still lacks something. Later reports cover what that peer lacks.
 
-Whatever else a report says is told at once, as by any peer: terms, moves, leases, the ends of streams, and how far a
-stream goes whose source is below. So is progress where buffers fill up, because peers that cut leases have to know who
-keeps up. A source that is the parent waits for word that a second peer has its events, and gets that in a message of
-its own (`Confirmed`).
+Everything else in a report is sent at once, as by any peer: terms, moves, leases, the ends of streams, and how far a
+stream goes whose source is below. Progress is too when buffers fill up, because peers that cut leases have to know who
+keeps up. If the parent is a source, it waits until a second peer has its events, and is told so in a separate message
+(`Confirmed`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,26 +39,26 @@ from quillcast.protocol.topics.state.stream_ways import comes_from
 from quillcast.protocol.topics.state.tree import Tree
 
 CROWDED = 4
-"""Where a fourth of the budget is used up, progress is told at once; a guess: leases are cut when all of it is."""
+"""Progress is reported at once when a fourth of the budget is used; a guess: leases are cut when all of it is."""
 
 
 LESS_S = 1.0
-"""How long those who came to the scope have to say that they have what is reported for all; a guess: some reports."""
+"""The time for newcomers of the scope to say that they have what is reported for all; a guess: some reports."""
 
 
-_TICK_S = 0.001  # sums of floats are not more precise: a timer may seem to come this much early
+_TICK_S = 0.001  # sums of floats are imprecise: a timer may seem to be this much early
 
 
 class PeriodOver(Timer, frozen=True):
-    """The next period begins, if events came soon after the last one did. Or its report is not to be waited for."""
+    """Begin the next period, if events came soon after the last one began. Or stop waiting to make its report."""
 
     topic: bytes
 
 
 class Period:
-    """The events of one topic that are reported on next, and those after them.
+    """The events of one topic that the next report covers, and those after them.
 
-    `ends`: how far they go, by term; `coming`: the same for those that came since.
+    `ends`: how far the former go, by term. `coming`: how far the latter go.
     """
 
     __slots__ = ("began_at", "coming", "coming_bytes", "ends", "less_since", "owed", "untold")
@@ -66,27 +66,27 @@ class Period:
     def __init__(self) -> None:
         self.began_at = float("-inf")
         self.ends: dict[Term, int] = {}
-        self.owed = False  # is the report still to be made?
-        self.untold: dict[Term, None] = {}  # streams of which it will tell
-        self.less_since: float | None = None  # somebody below may not have what was reported
+        self.owed = False  # the report is still to be made
+        self.untold: dict[Term, None] = {}  # streams that the report will cover
+        self.less_since: float | None = None  # since when a peer below may lack what was reported
         self.coming: dict[Term, int] = {}
         self.coming_bytes = 0
 
     def note(self, bundle: Bundle) -> bool:
-        """Events came. Are they the first of the next period?"""
+        """Note a bundle that arrived. Return whether it is the first of the next period."""
         term, first = bundle.envelope.term, not self.coming
         self.coming[term] = max(self.coming.get(term, 0), bundle.last)
         self.coming_bytes += bundle.size
         return first
 
     def begin(self, now: float) -> None:
-        """What came since the last one began is reported on next, and what somebody still lacks of that one."""
+        """Begin a period: the next report covers what came since the last one began, and what that one still lacks."""
         self.ends = {**self.ends, **self.coming} if self.owed else self.coming
         self.began_at, self.owed = now, True
         self.coming, self.coming_bytes = {}, 0
 
     def is_complete(self, tree: Tree, now: float) -> bool:
-        """Has everybody below what had come when it began?"""
+        """Whether all peers below have what had arrived when it began."""
         live = dict.fromkeys(tree.flow.live_terms())
         return all(acknowledged_position(tree, now, term) >= end for term, end in self.ends.items() if term in live)
 
@@ -98,7 +98,7 @@ class Period:
 
 
 class ScopeReports:
-    """The periods of the topics in which this peer is the entry point of its scope."""
+    """The periods of the topics for which this peer is the entry point of its scope."""
 
     __slots__ = ("budget", "config", "host", "periods", "placement", "report", "streams", "trees")
 
@@ -106,14 +106,14 @@ class ScopeReports:
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
         budget: Budget, report: Callable[[Tree, Contact, Iterable[Term]], None], dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`report` tells a parent of the topic and of some streams of sources."""
+        """`report` sends a parent the reports on the topic and on some streams of sources."""
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
         self.placement, self.budget, self.report = placement, budget, report
         self.periods: dict[bytes, Period] = {}
         dispatch.on_timer(PeriodOver, self._over)
 
     def note(self, tree: Tree, bundle: Bundle) -> None:
-        """Events came: a period begins with them, or they are for the next one."""
+        """Note a bundle that arrived: it begins a period, or belongs to the next one."""
         if tree.parent is None or not tree.flow.keeps:
             return
         period = self._period(tree.topic)
@@ -153,7 +153,7 @@ class ScopeReports:
             self.report(tree, tree.parent, untold)
 
     def settle(self, tree: Tree) -> bool:
-        """Make the report if everybody below has what it is about; was it?"""
+        """Make the report if all peers below have what it covers. Return whether it was made."""
         period = self.periods.get(tree.topic)
         if period is None or not period.owed or not period.is_complete(tree, self.host.now()):
             return False
@@ -161,14 +161,14 @@ class ScopeReports:
         return True
 
     def puts_off(self, tree: Tree, parent: Contact, report: ChildReport) -> bool:
-        """Is that for the report of a period?"""
+        """Whether this report waits for that of a period."""
         period, former = self._open(tree.topic), self._told(tree, parent)
         if period is None or former is None or not self.is_progress(tree, parent, report):
             return False
         return self._waits(tree, period, less=report.acknowledged < former.acknowledged)
 
     def is_progress(self, tree: Tree, parent: Contact, report: ChildReport) -> bool:
-        """Does it say no more than the last one but how far the topic came?"""
+        """Whether the report differs from the last one only in how far the topic came."""
         former = self._told(tree, parent)
         if former is None:
             return False
@@ -181,7 +181,10 @@ class ScopeReports:
         return former if isinstance(former, ChildReport) else None
 
     def puts_off_stream(self, tree: Tree, parent: Contact, term: Term, report: StreamUp) -> bool:
-        """The same for the stream of a source. The parent knows how far that goes which comes from there."""
+        """Whether this report on a stream waits for that of a period.
+
+        A change of `reach` waits only if the stream comes from the parent, which knows how far it goes.
+        """
         period, told = self._open(tree.topic), self.streams.telling(parent.node_id).get(stream_key(tree.topic, term))
         former = decode_stream(told) if told is not None else None
         if period is None or not isinstance(former, StreamUp):
@@ -194,21 +197,21 @@ class ScopeReports:
         return True
 
     def untold(self, tree: Tree) -> Iterable[Term]:
-        """The streams of which the report on a period is to tell."""
+        """Return the streams that the report on a period is to cover."""
         period = self.periods.get(tree.topic)
         return () if period is None else (*period.untold,)
 
     def _open(self, topic: bytes) -> Period | None:
-        """The period of which a report is to be made, if progress waits for that."""
+        """Return the period whose report progress waits for, if any."""
         period = self.periods.get(topic)
         is_crowded = self.budget.used_bytes * CROWDED > self.budget.limit_bytes
         return period if period is not None and not is_crowded and (period.owed or period.coming) else None
 
     def _waits(self, tree: Tree, period: Period, *, less: bool) -> bool:
-        """Does a report that differs so wait for that of the period?
+        """Whether a report that differs only in progress waits for that of the period.
 
-        `less`: somebody came here of whom it is not known that it has what was reported. Those who moved here have it,
-        and say so within a moment; others may never get it.
+        `less`: a peer came here that may lack what was reported. A peer that moved here has it, and says so within a
+        moment. Others may never get it.
         """
         if not less:
             return True

@@ -8,7 +8,7 @@ from quillcast.protocol.forwarding.policy import ChannelSpec, Place
 
 
 class ScribeTree:
-    """Each peer on the way takes newcomers in, up to a number of children. Then it refers them to those it has."""
+    """Each peer on the route accepts newcomers up to a number of children. Then it refers them to its children."""
 
     def __init__(self, children_max: int, stand_ins_max: int) -> None:
         self.children_max, self.stand_ins_max = children_max, stand_ins_max
@@ -17,14 +17,14 @@ class ScribeTree:
         return True
 
     def refer(self, place: Place, newcomer: Contact, unresponsive: Container[bytes] = ()) -> tuple[Contact, ...]:
-        """The bottleneck remover: full peers shed newcomers to their children, and take in who reaches none."""
+        """The bottleneck remover: full peers refer newcomers to their children, and accept those that reach none."""
         known = any(contact.node_id == newcomer.node_id for contact in place.below)
         if known or len(place.below) < self.children_max:
             return ()
         return tuple([contact for contact in place.below if contact.node_id not in unresponsive])
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:
-        """The grandparent, then siblings, those nearest to the topic first: so many topics name the same ones."""
+        """The grandparent, then siblings, the nearest to the topic first, so that many topics name the same ones."""
         above = [place.above] if place.above is not None else []
         siblings = [contact for contact in place.below if contact not in above]
         siblings.sort(key=lambda sibling: ring_distance(sibling.node_id, place.topic))

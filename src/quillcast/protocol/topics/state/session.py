@@ -1,35 +1,34 @@
-"""The sessions of a topic, as a state table: what a root does about them in which state (docs/sessions.md).
+"""The sessions of a topic, as a state table: what a root does in which state (docs/sessions.md).
 
-A session is one configuration of a topic. Each has a number, and they follow one another. A root's term belongs to one
-session; so do all bundles of that term. The table says how a root gets from one session to the next; `root/sessions.py`
-acts by it.
+A session is one numbered configuration of a topic. A root's term belongs to one session, and so do all bundles of that
+term. The table says how a root gets from one session to the next; `root/sessions.py` executes it.
 """
 
 from enum import StrEnum
 
 
 class SessionState(StrEnum):
-    """Where a root is between one session and the next."""
+    """The progress of a root from one session to the next."""
 
     CLOSED = "closed"
-    """The term before is over, and most replicas are recording the next one: nobody admits events."""
+    """The former term is over, and most replicas are recording the next one: nobody admits events."""
     ACTIVE = "active"
     """Events are admitted in this session."""
     PREPARE = "prepare"
     """Most replicas are recording the settings of the next session. Events are still admitted in this one."""
     FLUSHING = "flushing"
-    """The next session is known; what this one admitted is awaited at all subscribers."""
+    """The next session is known; this one waits until all subscribers have what it admitted."""
 
 
 class SessionInput(StrEnum):
     """What a root learns."""
 
     ASKED = "asked"
-    """Somebody wants settings that open a session."""
+    """A peer asks for settings that open a session."""
     RECORDED = "recorded"
     """Most replicas have recorded what the state waits for: a term, or the settings of the next session."""
     FLUSHED = "flushed"
-    """All subscribers have what was admitted, or there was time enough for it."""
+    """All subscribers have what was admitted, or the time for it is over."""
 
 
 class SessionStep(StrEnum):
@@ -52,7 +51,7 @@ SESSION_TABLE: dict[tuple[SessionState, SessionInput], tuple[SessionState, Sessi
     (_S.CLOSED, _I.RECORDED): (_S.ACTIVE, _D.NOTHING),
     (_S.CLOSED, _I.FLUSHED): (_S.CLOSED, _D.NOTHING),
     (_S.ACTIVE, _I.ASKED): (_S.PREPARE, _D.RECORD),
-    (_S.ACTIVE, _I.RECORDED): (_S.FLUSHING, _D.FLUSH),  # the root before had the next session recorded
+    (_S.ACTIVE, _I.RECORDED): (_S.FLUSHING, _D.FLUSH),  # the former root had the next session recorded
     (_S.ACTIVE, _I.FLUSHED): (_S.ACTIVE, _D.NOTHING),
     (_S.PREPARE, _I.ASKED): (_S.PREPARE, _D.WAIT),
     (_S.PREPARE, _I.RECORDED): (_S.FLUSHING, _D.FLUSH),

@@ -1,15 +1,15 @@
-"""What topics that wait for their slow subscribers may keep of each peer's buffers (docs/delivery.md, *Slowness*).
+"""The share of each peer's buffers for a topic that waits for its slow subscribers (docs/delivery.md, *Slowness*).
 
-Such a topic keeps its events until the slow subscriber has them, and would fill the buffers of every peer on the way to
-it, which then have no room for other topics. So it has a share: it may keep as much as the budget has left (the dynamic
+Such a topic keeps its events until the slow subscriber has them. It would fill the buffers of every peer on the path to
+it, and leave no room for other topics. So it has a share: it may keep as much as the budget has left (the dynamic
 threshold of shared-memory switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes
-half of the budget at most, two a third each, and there is always room for topics that are not slow. What it keeps of
-past terms counts: what publishers send again of these is taken though they are held back. Topics that keep little are
-not held back, as far as they keep little together: else a small one would wait for what a large one keeps.
+at most half of the budget, two take a third each, and there is always room for topics that are not slow. Events of past
+terms count too, because repeats of these are accepted even from publishers that are held back. Topics that keep little,
+also together, are not held back: otherwise a small one would wait for what a large one keeps.
 
-The share holds at each peer of the tree and not only at the root: a peer may pass on many topics whose roots are others
-and have room. A child tells its parent when the share is used up at itself or below, and the root holds back the
-topic's publishers for as long as it is told so.
+The share applies at each peer of the tree, not only at the root: a peer may forward many topics whose roots are other
+peers and have room. A child tells its parent when the share is used up at itself or below, and the root holds back the
+topic's publishers as long as it is told so.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class Shares:
-    """The shares of topics at this peer, and what its children say of theirs."""
+    """The shares of topics at this peer, and what its children report about theirs."""
 
     def __init__(self, trees: Mapping[bytes, Tree], budget: Budget, schedule: Schedule, small: SmallTopics) -> None:
         self.trees, self.budget, self.schedule, self.small = trees, budget, schedule, small
-        self.below: dict[bytes, dict[bytes, None]] = {}  # by topic: children that said that theirs is used up
-        self.told: dict[bytes, None] = {}  # topics of which the parent was told so
+        self.below: dict[bytes, dict[bytes, None]] = {}  # by topic: children whose share is used up
+        self.told: dict[bytes, None] = {}  # topics whose share was reported to the parent as used up
 
     def is_used_up(self, tree: Tree) -> bool:
-        """May nothing more be published in this topic for now, for want of room here or below?"""
+        """Whether nothing more may be published in this topic for now, because there is no room here or below."""
         if tree.descriptor.settings.slow != "wait":  # `Tree.waits`, inline: this runs for every report
             return False
         return self._keeps_share(tree) or self._is_below(tree)
 
     def _keeps_share(self, tree: Tree) -> bool:
-        """Does it keep more than the budget has left, and more than little?"""
+        """Whether it keeps more than the budget has left, and is not a topic that keeps little."""
         if tree.flow.kept_bytes <= self.budget.limit_bytes - self.budget.used_bytes:
             return False
         if self.small.is_due:
@@ -46,7 +46,7 @@ class Shares:
         return any(node in tree.leases.children for node in self.below.get(tree.topic, ()))
 
     def child_says(self, tree: Tree, node: bytes, *, used_up: bool) -> bool:
-        """A child reports whether the topic's share is used up at it or below. Was that news?"""
+        """Note whether a child reports that the topic's share is used up. Return whether that is news."""
         nodes = self.below.get(tree.flow.topic, {})
         if used_up == (node in nodes):
             return False
@@ -60,7 +60,7 @@ class Shares:
         return True
 
     def tell(self, tree: Tree) -> bool:
-        """What to tell the parent now."""
+        """Return whether to report to the parent that the share is used up."""
         used_up = self.is_used_up(tree)
         if used_up:
             self.told[tree.topic] = None
@@ -69,13 +69,13 @@ class Shares:
         return used_up
 
     def recheck(self) -> None:
-        """The buffers have shrunk: parents are told of topics that have room again."""
+        """Report topics that have room again to parents, after the buffers have shrunk."""
         for tree in [self.trees[topic] for topic in self.told if topic in self.trees]:
             if not self.is_used_up(tree):
                 self.schedule.touch(tree)
 
     def housekeep(self) -> None:
-        """Forget topics that this peer has no part in, and children that went elsewhere."""
+        """Forget topics that this peer has left, and children that moved."""
         self.told = {topic: None for topic in self.told if topic in self.trees}
         self.below = {topic: here for topic in self.below if (here := self._still_children(topic))}
         self.recheck()

@@ -1,4 +1,4 @@
-"""Topics that keep little at a peer: they go on while others fill its buffers (docs/decisions/flow-control.md)."""
+"""Topics that keep little at a peer: they continue while others fill its buffers (docs/decisions/flow-control.md)."""
 
 from collections.abc import Mapping
 
@@ -7,25 +7,25 @@ from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.tree import Tree
 
-LITTLE_PARTS = 16  # a topic keeps little that takes at most this part of the budget, and a window; a guess
+LITTLE_PARTS = 16  # a topic keeps little if it takes at most this part of the budget, and at most a window; a guess
 
 
 class SmallTopics:
-    """Which topics keep little here, and how much they keep together: no more than what one of them may."""
+    """The topics that keep little here. Together they may keep no more than one of them may."""
 
     def __init__(self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget) -> None:
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
-        self.kept_bytes = 0  # together, as it was at the last look, and what came since
+        self.kept_bytes = 0  # together at the last look, plus what came since
         self.look_again_at = 0.0
 
     @property
     def bound_bytes(self) -> int:
-        """The most that a topic keeps that keeps little."""
+        """The bound up to which a topic keeps little."""
         return min(self.config.window_bytes, self.budget.limit_bytes // LITTLE_PARTS)
 
     @property
     def is_due(self) -> bool:
-        """Is it time to look again at what they keep?"""
+        """Whether it is time to look again at what they keep."""
         return self.host.now() >= self.look_again_at
 
     def look(self) -> None:
@@ -35,6 +35,6 @@ class SmallTopics:
         self.kept_bytes = sum(size_bytes for size_bytes in kept if size_bytes <= bound_bytes)
 
     def goes_on(self, topic: bytes) -> bool:
-        """Does a topic keep little, and do all those that do so?"""
+        """Whether a topic keeps little, and all such topics together do too."""
         tree, bound_bytes = self.trees.get(topic), self.bound_bytes
         return (tree is None or tree.flow.log.size_bytes <= bound_bytes) and self.kept_bytes <= bound_bytes

@@ -1,7 +1,7 @@
 """A peer as the source of a stream: it numbers the events of its own publishers.
 
-An event is acknowledged as admitted when another peer has it too, or when it is stable. How a stream ends is told in
-docs/sources.md.
+An event is acknowledged as admitted when a second peer has it, or when it is stable. docs/sources.md describes how a
+stream ends.
 """
 
 from quillcast.core.envelope import OF_SOURCES, RELIABLE_TERMS, SESSION_TERMS, Term
@@ -13,7 +13,7 @@ from quillcast.protocol.topics.state.early import EarlyBlocks
 
 
 def source_term(host: Host, number: int, session: int = 0, *, reliable: bool = True) -> Term:
-    """The term of a peer's stream in a session; `number` counts those that it began since it started."""
+    """Return the term of a peer's stream in a session; `number` counts the streams that it began since it started."""
     counter = OF_SOURCES + session * SESSION_TERMS + reliable * RELIABLE_TERMS + number
     return Term(counter, host.me[:8] + host.incarnation)
 
@@ -24,11 +24,11 @@ class Source(Admitter):
     __slots__ = ("held",)
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term) -> None:
-        super().__init__(host, config, descriptor, term, EarlyBlocks(0))  # nothing is lost on a way within a process
-        self.held = 0  # another peer has everything below
+        super().__init__(host, config, descriptor, term, EarlyBlocks(0))  # nothing is lost within a process
+        self.held = 0  # a second peer has everything below
 
     def held_to(self, index: int) -> bool:
-        """Another peer has everything below an index. True if publishers are owed that word."""
+        """Note that a second peer has everything below an index. Return whether publishers are due a receipt."""
         if index <= self.held:
             return False
         before, self.held = self.held, index
@@ -39,7 +39,7 @@ class Source(Admitter):
         return bool(self.marks)
 
     def settled_to(self, index: int) -> bool:
-        """The root declared the stream stable below an index. True if publishers are owed that word."""
+        """Note that the root declared the stream stable below an index. Return whether publishers are due a receipt."""
         if index <= self.stable:
             return False
         self._settle(index)

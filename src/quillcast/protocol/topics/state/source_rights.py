@@ -1,4 +1,4 @@
-"""Whether the source of a stream may publish, by the topic's list and the warrants that sources show."""
+"""Whether the source of a stream may publish, according to the topic's access list and the sources' warrants."""
 
 from collections.abc import Iterable
 
@@ -10,17 +10,17 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def shown_by_source(warrants: Iterable[SourceWarrant]) -> dict[bytes, SourceWarrant]:
-    """Warrants by what terms say of their sources."""
+    """Return warrants by the part of the source's nodeId that terms contain."""
     return {each.node[:HALF_BYTES]: each for each in warrants}
 
 
 def could_publish(tree: Tree, term: Term, warrant: SourceWarrant | None) -> bool:
-    """Could the source of a stream publish by an earlier list, and now cannot?"""
+    """Whether the source of a stream could publish by an earlier list, but may not now."""
     return right_of(tree, term, warrant) is Right.COULD
 
 
 def right_of(tree: Tree, term: Term, warrant: SourceWarrant | None) -> Right:
-    """Its warrant says on whose behalf a source publishes."""
+    """Return whether a source may publish. Its warrant says on whose behalf it does."""
     descriptor = tree.descriptor
     if not is_restricted(descriptor.access, "publish"):
         return Right.MAY
@@ -33,6 +33,6 @@ def right_of(tree: Tree, term: Term, warrant: SourceWarrant | None) -> Right:
 
 
 def warrants(tree: Tree) -> tuple[SourceWarrant, ...]:
-    """What the sources of the streams here have shown, and those that children named who wait to be taken in."""
+    """Return the warrants of the sources here, and those that children named that wait to be accepted."""
     shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
     return tuple(dict.fromkeys([*shown, *(each for join, _ in tree.waiting.values() for each in join.warrants)]))

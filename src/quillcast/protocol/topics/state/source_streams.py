@@ -560,7 +560,7 @@ class SourceStreams:
         return told and not goes_on and stream.stable >= end and taken >= end
 
     def handed_over(self, tree: Tree) -> bool:
-        """Disown ended streams that the parent has, with their ends. Return whether there were any; then it may leave."""
+        """Disown ended streams that the parent has, with their ends. Return whether any: then this peer may leave."""
         known = [term for term in tree.sources.mine if self._parent_has(tree.sources.states[term])]
         for term in known:
             tree.sources.disown(term)

@@ -1,4 +1,4 @@
-"""What neighbours are told of the streams of sources: those that changed, in reports as `link_reports.py` has them."""
+"""Reports to neighbours on the streams of sources that changed (`link_reports.py`)."""
 
 from collections.abc import Callable
 
@@ -14,13 +14,13 @@ from quillcast.protocol.topics.state.sources import Right, SourceState
 from quillcast.protocol.topics.state.stream_ways import is_alive, is_mine, reach, there
 from quillcast.protocol.topics.state.tree import Tree
 
-CLOSED_MILESTONES_MAX = 8  # in each of a source's reports on a stream that it closed; its neighbours have their own
+CLOSED_MILESTONES_MAX = 8  # in each report of a source on a stream that it closed; its neighbours have their own
 PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]
-"""Is a report to the parent put off?"""
+"""Whether a report to the parent is put off."""
 
 
 class StreamNews:
-    """Tells this peer's neighbours of streams, in all topics."""
+    """Reports streams to this peer's neighbours, in all topics."""
 
     __slots__ = ("host", "schedule", "streams")
 
@@ -28,14 +28,14 @@ class StreamNews:
         self.host, self.streams, self.schedule = host, streams, schedule
 
     def moved(self, tree: Tree, term: Term) -> None:
-        """What is known of a stream changed: neighbours are told in the next report."""
+        """Mark a stream about which something changed, for the next report to neighbours."""
         if term in tree.sources.states:
             tree.sources.changed[term] = None
 
     def came(self, tree: Tree, term: Term) -> None:
-        """Events of a stream came, or word of some that have not.
+        """Note that events of a stream came, or a report of events to come.
 
-        Since when they are there is noted now: the next report may be late, as after a pause of this process.
+        Their time is noted now, because the next report may be late, for instance after a pause of this process.
         """
         state = tree.sources.states.get(term)
         if state is not None:
@@ -44,7 +44,7 @@ class StreamNews:
             self.moved(tree, term)
 
     def heard_of(self, tree: Tree, term: Term, reach: int) -> None:
-        """A neighbour knows events that did not come yet, up to an index. It says so again in each of its reports."""
+        """Note that a neighbour knows events up to an index. It repeats that in each of its reports."""
         if tree.sources.states[term].is_news(reach):
             self.came(tree, term)
         tree.flow.others[term].milestones.note(there(tree, term), self.host.now())
@@ -55,13 +55,13 @@ class StreamNews:
         self.schedule.wake(tree)
 
     def touch(self, tree: Tree) -> None:
-        """What holds all streams back may have changed."""
+        """Mark all streams for the next report, because something that affects all of them changed."""
         if tree.sources.states:
             tree.sources.touch()
             self.schedule.touch(tree)
 
     def tell(self, tree: Tree, puts_off: PutsOff | None = None) -> None:
-        """Report what changed to the parent and the children. `puts_off`: is the parent told later?"""
+        """Report what changed to the parent and the children. `puts_off` decides whether the parent is told later."""
         if not tree.sources.changed:
             return
         now = self.host.now()
@@ -93,7 +93,7 @@ class StreamNews:
                 self.streams.put(child.contact, key, report)
 
     def tell_parent(self, tree: Tree, parent: Contact, term: Term, puts_off: PutsOff | None = None) -> bool:
-        """Report on one stream to the parent. False if that is put off."""
+        """Report on one stream to the parent. False if the report is put off."""
         report = self._up(tree, tree.flow.others[term], tree.sources.states[term])
         if puts_off is not None and puts_off(tree, parent, term, report):
             return False
@@ -104,7 +104,7 @@ class StreamNews:
         term, now, closed = stream.term, self.host.now(), state.end if state.closed else None
         last = closed if term in tree.sources.mine else None
         if state.right is Right.COULD and term.is_of(self.host.me):
-            last = reach(tree, term)  # others may take nothing of it from this peer (`may_take`)
+            last = reach(tree, term)  # others may accept nothing of it from this peer (`may_take`)
         return StreamUp(
             acknowledged_position(tree, now, term), tree.flow.front(term) or 0, reach(tree, term),
             is_alive(tree, term), closed, state.warrant,

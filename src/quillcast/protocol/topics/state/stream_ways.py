@@ -1,4 +1,4 @@
-"""Where the source of a stream is, as neighbours say, and how far the stream is known to have gone."""
+"""Where the source of a stream is, according to neighbours, and how far the stream is known to reach."""
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
@@ -12,39 +12,40 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def sources_of(tree: Tree) -> Sources:
-    """The topic's sources, which are the tree's own from now on."""
+    """Return the topic's sources as the tree's own object, no longer the shared one."""
     return tree.open_sources()
 
 
 def is_mine(host: Host, term: Term) -> bool:
-    """Is it a stream of this very process, which knows best where it ends?"""
+    """Whether it is a stream of this process, which therefore knows best where it ends."""
     return term.node == source_term(host, 0).node
 
 
 def is_alive(tree: Tree, term: Term) -> bool:
-    """Is the source here or below?"""
+    """Whether the source is here or below."""
     own = tree.sources.own
     if own is not None and own.term == term:
         return not own.closing
     stream = tree.flow.others.get(term)
     if stream is not None and stream.barred:
-        return False  # as far as anybody goes by its word
+        return False  # its reports do not count
     return any(is_alive_below(child, term) for child in tree.leases.children.values())
 
 
 def towards(tree: Tree, term: Term) -> Contact | None:
-    """The neighbour to ask for a source; the parent, if no child says that it is below.
+    """Return the neighbour to ask for a source: the parent, if no child says that the source is below it.
 
-    It may have moved there, and nothing come from there yet. So this need not be whom to believe (`direction`).
+    The source may have moved there before any event came from there. So this may differ from the neighbour to believe
+    (`direction`).
     """
     near, below = direction(tree, term), below_of(tree, term)
     return near if near in below or not below else below[0]
 
 
 def may_end(tree: Tree, child: Child, term: Term) -> bool:
-    """Is what a child says of the end of a stream the source's own word, as far as this peer can tell?
+    """Whether the end of a stream that a child reports comes from the source, as far as this peer can tell.
 
-    The child is the source, or the source was below it so far, or nowhere that this peer knows of.
+    The child is the source, or the source was below it so far, or in no known place.
     """
     stream = tree.flow.others.get(term)
     if stream is None or stream.numbered_here:
@@ -54,21 +55,21 @@ def may_end(tree: Tree, child: Child, term: Term) -> bool:
 
 
 def ends_here(tree: Tree, term: Term) -> bool:
-    """Is it this peer, as the root, that gives up what nobody has? The source is gone."""
+    """Whether this peer is the root and the source is gone, so that it gives up what nobody has."""
     return tree.root is not None and not is_alive(tree, term)
 
 
 def known_end(tree: Tree, term: Term) -> int:
-    """How far a stream is known to have gone."""
+    """Return how far a stream is known to reach."""
     state = tree.sources.states[term]
     above = state.above.reach if state.above is not None else 0
     return max(reach(tree, term), state.end or 0, above)
 
 
 def there(tree: Tree, term: Term) -> int:
-    """How far a stream came here, or went as a neighbour says in whose direction its source is.
+    """Return how far a stream came here, or reaches according to the neighbour in the direction of its source.
 
-    What others say of later events is a reason to ask for them, and no more; unless the source is in no direction.
+    Others' reports of later events are only a reason to ask for them, unless the source is in no known direction.
     """
     own, above, near = tree.sources.own, tree.sources.states[term].above, direction(tree, term)
     child = tree.leases.children.get(near.node_id) if near is not None else None
@@ -84,20 +85,20 @@ def there(tree: Tree, term: Term) -> int:
 
 
 def known_to(told: ToldMilestones, front: int) -> int:
-    """How far a neighbour knows a stream to have come, which says this of it, and has it up to an index."""
+    """Return how far a neighbour knows a stream, from the milestones it told and its frontier."""
     return max([front, *(index for index, _ in told[-1:])])
 
 
 def is_root_itself(tree: Tree, term: Term) -> bool:
-    """Is the source of a stream the parent, as the topic's root? Then its word counts, with a right or without one."""
+    """Whether the source of a stream is the parent and also the root. Its events then count even without a right."""
     return tree.parent is not None and len(tree.path) == 1 and term.is_of(tree.parent.node_id)
 
 
 def direction(tree: Tree, term: Term) -> Contact | None:
-    """The neighbour whose word on a stream counts, for it leads to the source; the parent, if that is nowhere below.
+    """Return the neighbour in the direction of the source, whose reports on its stream count: by default the parent.
 
-    Several may say that it is below them. Then the source itself counts most, and next the neighbour from which its
-    events come.
+    If several children say that the source is below them, the source itself comes first, and next the neighbour from
+    which its events come.
     """
     stream, parent = tree.flow.others.get(term), tree.parent
     via = stream.via if stream is not None else b""
@@ -111,29 +112,29 @@ def direction(tree: Tree, term: Term) -> Contact | None:
 
 
 def comes_from(tree: Tree, term: Term, parent: Contact) -> bool:
-    """Does a stream come from the parent, or, over channels that lead past the tree, from a source above?"""
+    """Whether a stream comes from the parent, or from a source above over channels that bypass the tree."""
     via = tree.flow.others[term].via
     return via == parent.node_id or (via == BESIDE and not below_of(tree, term))
 
 
 def below_of(tree: Tree, term: Term) -> list[Contact]:
-    """The children that say that a source is at them or below."""
+    """Return the children that say that a source is at them or below."""
     return [child.contact for child in tree.leases.children.values() if is_alive_below(child, term)]
 
 
 def is_alive_below(child: Child, term: Term) -> bool:
-    """Does a child say that a source is at it or below?"""
+    """Whether a child says that a source is at it or below."""
     report = child.streams.get(term)
     return report is not None and report.alive
 
 
 def forget_report(child: Child, term: Term) -> bool:
-    """Forget what a child reported of a stream; did it report anything?"""
+    """Forget what a child reported about a stream. Return whether there was anything."""
     return isinstance(child, SourcesChild) and child.forget_stream(term)
 
 
 def reach(tree: Tree, term: Term) -> int:
-    """One past the last event that somebody here or below has, or knew of beyond a partition."""
+    """Return one past the last event that a peer here or below has, or that is known from beyond a partition."""
     reports = (child.streams.get(term) for child in tree.leases.children.values())
     known = max(tree.flow.others[term].seen.end, tree.sources.states[term].heard_end)
     return max([known, *(report.reach for report in reports if report is not None)])

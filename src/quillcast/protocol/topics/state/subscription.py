@@ -1,4 +1,4 @@
-"""A local subscription: what its subscriber asks for, and the channel to it."""
+"""A local subscription: what its subscriber asked for, and the channel to it."""
 
 from math import floor
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.cut import Cut
 
-BEGAN_S = 0.25  # how exactly a subscription knows when it began
+BEGAN_S = 0.25  # the precision of the time when a subscription began
 
 
 class Wish(NamedTuple):
-    """What a subscriber asks for; most ask for the same."""
+    """What a subscriber asked for. Most subscribers share one such value."""
 
     start: str
     delivery: str | None
@@ -39,13 +39,13 @@ class Subscription(Edge):
         self.began_at = 0.0
 
     def begin_now(self) -> None:
-        """What comes from now on is owed. The time is a little earlier, so that subscriptions share it."""
+        """Begin to be owed events. The noted time is a little earlier, so that subscriptions share it."""
         self.began_at = interned(floor(self.host.now() / BEGAN_S) * BEGAN_S)
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Is it owed every event, so that a gap holds it up? And may an event come again under another term?
+        """Derive from the settings whether gaps delay events, and whether events may come again in another term.
 
-        What a root numbered is owed, and may come again, after the sources took over.
+        Events that a root numbered are still owed after sources took over, and may come again.
         """
         reliable, by_source = descriptor.settings.reliable, descriptor.settings.by_source
         if reliable and by_source and self.readmits and self.since is not None:
@@ -57,7 +57,7 @@ class Subscription(Edge):
         self._order(reliable and self.wish.delivery != "best_effort")
 
     def _order(self, ordered: bool) -> None:
-        """From now on, gaps delay what follows, or nothing."""
+        """Set whether gaps delay later events from now on."""
         if self.ordered and not ordered:
             self.void_holes()
             self.note_delivered()
@@ -66,17 +66,17 @@ class Subscription(Edge):
         self.ordered = ordered
 
     def expect_again(self) -> None:
-        """Some of the events that it is owed may come again, whatever the settings are."""
+        """Expect that some of the events that it is owed come again, whatever the settings are."""
         self.readmits = max(self.readmits, Readmits.FOR_GOOD)
 
     def expect_streams_again(self) -> None:
-        """A root numbers the topic's events, also some that sources had numbered where its settings were not known."""
+        """Expect that a root admits events again that sources had numbered because they did not know its settings."""
         self.readmits = Readmits.STREAMS_TOO
 
     def begin_session(self, descriptor: Descriptor, *, streams_ended: bool) -> None:
-        """The same, from the term on that begins next. What is owed of the terms before stays so.
+        """Adapt to a session that begins with the next term. Events of earlier terms are still owed.
 
-        `streams_ended`: sources ended reliable streams for this session. What was not stable there comes again.
+        `streams_ended`: sources ended reliable streams for this session. Their events that were not stable come again.
         """
         if self.readmits or streams_ended:
             self.expect_again()
@@ -90,7 +90,7 @@ class Subscription(Edge):
         return bool(self.readmits) and term_cursor.owed and self.wish.delivery != "best_effort"
 
     def cut_off(self, cut: Cut | None) -> None:
-        """Its lease ends, because it cannot keep up; None: it keeps up again."""
+        """End its lease, because it cannot keep up. None: it keeps up again."""
         self.cut = cut
 
     @property
@@ -104,5 +104,5 @@ class Subscription(Edge):
         return self.frontier(term)
 
     def is_stalled(self, now: float) -> bool:
-        """A local subscriber is judged by its position alone."""
+        """Return True: only its position counts for a local subscriber."""
         return True

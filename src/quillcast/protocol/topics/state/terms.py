@@ -1,4 +1,4 @@
-"""How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
+"""How a peer in a tree follows its roots: the present term and past ones (docs/delivery.md)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class Terms:
-    """What this peer knows of the terms of its topics."""
+    """What this peer knows about the terms of its topics."""
 
     def __init__(
         self, host: Host, past_terms_s: float, rivals: Mapping[bytes, Descriptor], schedule: Schedule,
@@ -31,12 +31,12 @@ class Terms:
         self.began_at, self.own = host.now(), Term(0, host.me[:HALF_BYTES] + host.incarnation)
 
     def check(self, said: Any) -> None:
-        """Raise `Implausible` if what another peer says names a term or version that there cannot be yet."""
+        """Raise `Implausible` if another peer's message or term names a term or version that cannot exist yet."""
         if not self.believes(said):
             raise Implausible(f"a {type(said).__name__} names a term or version that there cannot be yet")
 
     def believes(self, said: Any) -> bool:
-        """Can there be all the terms and versions that another peer's message, or term, names?"""
+        """Whether all terms and versions that another peer's message or term names can exist."""
         kind: Any = type(said)
         check = check_of(kind)
         if check is None or check(said, self.host.wall_ns):
@@ -45,10 +45,10 @@ class Terms:
         return False
 
     def has_settings(self, tree: Tree, term: Term) -> bool:
-        """Does this peer know settings of the session of a root's term, or of a later one?
+        """Whether this peer knows settings of the session of a root's term, or of a later one.
 
-        The term tells what its session guarantees. So a term without settings would be a change that nobody signed.
-        Where two own the name, either one's will do.
+        A term contains its session's guarantee. So a term without settings would be a change that nobody signed. If the
+        name has two owners, the settings of either are enough.
         """
         if term.counter < SESSION_TERMS:
             return True
@@ -59,14 +59,14 @@ class Terms:
         return False
 
     def knows_session(self, tree: Tree, session: int) -> bool:
-        """Does this peer know settings of this session, or of a later one, of either who owns the name?"""
+        """Whether this peer knows settings of this session, or of a later one, of either owner of the name."""
         rival = self.rivals.get(tree.topic)
         return session <= tree.descriptor.session or (rival is not None and session <= rival.session)
 
     def check_settings(self, tree: Tree, sender: Contact, *said: Term) -> None:
         """Raise `Implausible` if a neighbour's report names a term of a session that is unknown here.
 
-        It is asked for the settings, and its report counts once they have come.
+        The neighbour is asked for the settings, and its report counts once they have come.
         """
         for term in said:
             if term != tree.flow.current.term and not self.has_settings(tree, term):
@@ -74,9 +74,9 @@ class Terms:
                 raise Implausible(f"{sender.address} names a term of a session whose settings are not known")
 
     def enter(self, tree: Tree, term: Term, start: int, *, here: bool = False) -> None:
-        """A new term: its events are owed from `start` on to this peer and to its subscribers.
+        """Begin a term: its events are owed from `start` on to this peer and its subscribers.
 
-        It is ignored if the settings of its session are unknown. `here`: this peer is the root.
+        The term is ignored if the settings of its session are unknown. `here`: this peer is the root.
         """
         if not self.has_settings(tree, term):
             return
@@ -100,11 +100,10 @@ class Terms:
         self.schedule.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int, there_ms: int | None = None) -> None:
-        """A past term went up to `end`: subscribers are owed its events, unless all were there before they began.
+        """Learn the end of a past term. Subscribers are owed its events, unless all existed before they began.
 
-        They have been there for `there_ms` milliseconds at least; None: nobody has said how long yet. Of several peers,
-        the one that had them first knows best. A term of this peer was over when its process began, if it was an
-        earlier one.
+        The events have existed for at least `there_ms` milliseconds; None: unknown as yet. Of several peers, the one
+        that had them first knows best. A term of a former process of this peer was over when this process began.
         """
         flow, now = tree.flow, self.host.now()
         if tree.root is not None and end:
@@ -118,34 +117,34 @@ class Terms:
         if term.is_of(self.host.me) and not term.shares_root(self.own):
             dated |= past.learn_came(past.end, self.began_at)
         if news or past.there_for(now) != told:
-            self.schedule.touch(tree)  # neighbours on the other side may not know either
+            self.schedule.touch(tree)  # other neighbours may not know that either
         if news or dated:
             for subscription in tree.subscriptions:
                 owe_late(tree, subscription, past)
 
     def keep(self, tree: Tree, for_s: float | None = None, *, ahead: bool = False) -> None:
-        """Stay in the tree, by default for as long as others may need what this peer knows of a term that is over.
+        """Stay in the tree, by default as long as others may need what this peer knows about a past term.
 
-        `ahead`: no longer than until the parent has what is here.
+        `ahead`: only until the parent has what is here.
         """
         tree.keep_until(self.host.now() + (self.past_terms_s if for_s is None else for_s), ahead=ahead)
         self.schedule.wake(tree)
 
     def was_used(self, tree: Tree, term: Term) -> None:
-        """A peer was in the topic's tree under this term, or published under it."""
+        """Note that a peer was in the topic's tree under this term, or published under it."""
         if tree.root is not None:
             tree.root.was_used(term)
         self.heard_of(tree, term)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
-        """Terms only grow: a root that hears of a later one than its own begins one later still."""
+        """Note a term. Terms only grow: a root that hears of a later one than its own begins an even later one."""
         if term > tree.heard:
             self.note(tree, term)
         if tree.root is not None and tree.heard > tree.root.term:
             self.dispatch.order(LaterTermExists(tree.topic))
 
     def note(self, tree: Tree, *terms: Term) -> None:
-        """The next root's term is to be above these, unless the settings of their sessions are unknown."""
+        """Note terms that the next root's must exceed, unless the settings of their sessions are unknown."""
         for term in terms:
             if term > tree.heard and self.has_settings(tree, term):
                 tree.hear_of(term)

@@ -1,11 +1,11 @@
-"""Follows one bundle of a topic on its way through all peers, for people to see (`quillcast trace`).
+"""Traces one bundle of a topic through all peers, for people to see (`quillcast trace`).
 
-The asker walks the topic's tree with a `Survey` that also asks for a trace. The peer that numbers events, the root
-or each source, then marks the next bundle that it seals: a tag in the envelope says who asked. Every peer to which the
-bundle comes tells the asker what it did with it, in a `Hop`. So a trace follows a real bundle over the way that bundles
-take, and nobody publishes anything for it. A bundle that nobody follows costs one look at its empty tags.
+The asker walks the topic's tree with a `Survey` that also asks for a trace. The peer that numbers events (the root, or
+each source) then marks the next bundle that it seals: a tag in the envelope names the asker. Every peer that gets the
+bundle reports to the asker what it did with it, in a `Hop`. So a trace follows a real bundle on its real path, and
+nothing is published for it. A bundle that is not traced costs one look at its empty tags.
 
-A tag of a trace has a character that tags of filters may not have.
+Tags of traces contain a character that tags of filters must not contain.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,20 +28,20 @@ from quillcast.protocol.topics.state.sources import came_from
 from quillcast.protocol.topics.state.tree import Tree
 
 MARK = b"trace:"
-MARKS_MAX = 4  # on one bundle; a guess: they have to fit beside what filters note
-WAYS_MAX = 256  # that a peer tells of; a guess
+MARKS_MAX = 4  # on one bundle; a guess: they have to fit beside the tags of filters
+WAYS_MAX = 256  # that a peer reports; a guess
 WAIT_S_MAX = 3600.0  # that a mark waits for a bundle, whatever the asker says; a guess
-EXPIRY_S = 60.0  # at most between two looks for marks that no asker waits for any more; a guess
-HOPS_MAX = 16_384  # that are kept for one question: more than a thousand peers tell in a scope that repeats; a guess
-AGAIN_S, AGAIN_MAX = 0.5, 4  # where the bundle waits in a subscription, a peer tells again what became of it; a guess
+EXPIRY_S = 60.0  # at most between two looks for marks whose askers no longer wait; a guess
+HOPS_MAX = 16_384  # kept for one question: more than a thousand peers cause in a redundant scope; a guess
+AGAIN_S, AGAIN_MAX = 0.5, 4  # a peer reports again while the bundle waits in a subscription; a guess
 
 
 class MarksDue(Timer, frozen=True):
-    """Forget the marks whose askers do not wait any longer."""
+    """Forget the marks whose askers no longer wait."""
 
 
 class Again(Timer, frozen=True):
-    """Look again whether the subscriptions in which a bundle waited have taken it."""
+    """Check again whether the subscriptions in which a bundle waited have taken it."""
 
     asker: Contact
     hop: Hop
@@ -49,7 +49,7 @@ class Again(Timer, frozen=True):
 
 
 class Follower(msgspec.Struct, frozen=True, array_like=True):
-    """Who follows a bundle; the tag on it."""
+    """The asker of a trace, as the tag on the bundle names it."""
 
     asker: Contact
     number: int
@@ -63,19 +63,19 @@ class Wanted(NamedTuple):
 
 
 Copy = tuple[bytes, bytes, Term, int]
-"""One copy of a bundle: who got it, from whom, and the bundle's position."""
+"""One copy of a bundle: its receiver, its sender, and the bundle's position."""
 Explain = Callable[[bytes, Bundle], Decision]
-"""What a bundle that arrived here meets on its way to a peer."""
+"""Returns what this peer's scopes decide about a bundle on its way to a peer."""
 
 
 class ScopesHere(NamedTuple):
-    """What the layer above knows of this peer's scopes, for people to see."""
+    """What the layer above knows about this peer's scopes, for people to see."""
 
     name: Callable[[bytes], str] = lambda topic: ""
     """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
     explain: Explain = lambda node, bundle: Decision()
     is_changing: Callable[[bytes], bool] = lambda topic: False
-    """Is the topic's policy being changed, so that channels of two policies are here?"""
+    """Whether the topic's policy is being changed, so that channels of two policies are here."""
     carriers: Callable[[bytes], tuple[Carrier, ...]] = lambda topic: ()
     """The scopes that carry a topic here, the innermost first."""
     channels: Callable[[bytes], Iterable[ShownChannel]] = lambda topic: ()
@@ -83,26 +83,26 @@ class ScopesHere(NamedTuple):
 
 
 class Tracing:
-    """Marks bundles that somebody asked to follow, and tells what became of them here."""
+    """Marks bundles to trace, and reports what became of traced bundles here."""
 
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees = host, table, trees
         self.scopes = ScopesHere()
         self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
-        self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers told, by the number of the question
+        self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers reported, by the number of the question
         dispatch.on_message(Hop, self._told)
         dispatch.on_alarm(MarksDue, self._expire)
         dispatch.on_timer(Again, self._tell_again)
 
     def show_scopes(self, scopes: ScopesHere) -> None:
-        """Tell people this of the scopes of this peer."""
+        """Set what is shown about this peer's scopes."""
         self.scopes = scopes
 
     # ---- marks
 
     def ask(self, message: Survey) -> None:
-        """Mark the next bundle of a topic, if it begins its way here within the time that the asker waits."""
+        """Mark the next bundle of a topic that is sealed here, if that happens while the asker waits."""
         tag = MARK + msgspec.msgpack.encode(Follower(message.asker, message.number)).hex().encode()
         tags = self.marks.setdefault(message.topic, {})
         self._forget_late(tags)
@@ -111,13 +111,13 @@ class Tracing:
         self._expire_later()
 
     def pass_on(self, topic: bytes, to: Contact) -> None:
-        """Another peer becomes root in the place of this one: bundles begin their way there, and are marked there."""
+        """Pass the marks on to the next root, which now seals the bundles."""
         for message, until in self.marks.get(topic, {}).values():
             left_s = max(0.0, until - self.host.now())
             self.host.send(to, msgspec.structs.replace(message, down=True, trace_s=left_s))
 
     def marked(self, sealed: list[Bundle]) -> list[Bundle]:
-        """Bundles of one topic that begin their way here, the first one with the marks that are asked for."""
+        """Return the sealed bundles of one topic, the first one with the requested marks."""
         if not sealed or (wanted := self.marks.pop(sealed[0].topic, None)) is None:
             return sealed
         first, *others = sealed
@@ -130,7 +130,7 @@ class Tracing:
             del tags[tag]
 
     def _expire_later(self) -> None:
-        """One timer serves all marks, however many are asked for and taken by bundles at once."""
+        """Set the timer that serves all marks, however many there are."""
         if self.marks and not self.expiry_set:
             self.expiry_set = True
             first = min(wanted.until for tags in self.marks.values() for wanted in tags.values())
@@ -146,14 +146,14 @@ class Tracing:
     # ---- hops
 
     def began(self, tree: Tree, bundle: Bundle) -> None:
-        """A bundle with tags was sealed here, and has been sent."""
+        """Report a bundle with tags that was sealed here and has been sent."""
         admissions = tree.admitter.admissions if tree.admitter is not None else {}
         known = (admissions.get(block.publisher) for block in bundle.blocks)
         publisher = next((each.contact for each in known if each is not None), None)
         self._tell(bundle, bundle, None, "", publisher)
 
     def arrive(self, sender: Contact, bundle: Bundle) -> None:
-        """A bundle with tags arrived: pass it on, and tell those who follow it."""
+        """Pass on a bundle with tags that arrived, and report to the askers that trace it."""
         stopped = self.table.arrive(sender, bundle)
         entered = self.table.recorded(bundle) if bundle.envelope.record and not stopped else bundle
         self._tell(bundle, entered or bundle, sender, stopped, None)
@@ -191,7 +191,7 @@ class Tracing:
             self.host.send(asker, hop)
 
     def _ways(self, flow: Flow, bundle: Bundle) -> Iterator[WayOut]:
-        """What became of a bundle that has just been appended to the log, at each channel to a peer."""
+        """Yield what became of a bundle that has just been appended to the log, at each channel to a peer."""
         for channel in flow.channels:
             if (to := channel.sink.contact) is not None:
                 yield self._way(flow, channel, to, bundle)
@@ -208,21 +208,21 @@ class Tracing:
         return WayOut(to, decision.why or "filter", decision.channel, decision.filter)
 
     def _subscriptions(self, topic: bytes, term: Term, last: int) -> tuple[int, int]:
-        """How many subscriptions of this peer have taken all of a term before an index, and how many have not."""
+        """Return how many local subscriptions have taken all of a term before an index, and how many have not."""
         tree = self.trees.get(topic)
         reached = [each.frontier(term) >= last for each in tree.subscriptions] if tree is not None else []
         return reached.count(True), reached.count(False)
 
     def forget_hops(self, number: int) -> None:
-        """The asker has seen what peers told."""
+        """Forget the answers to a question, which the asker has seen."""
         self.hops.pop(number, None)
 
     def await_hops(self, number: int) -> None:
-        """Gather what peers tell in answer to a question."""
+        """Begin to gather the answers to a question."""
         self.hops[number] = {}
 
     def _told(self, sender: Contact, hop: Hop) -> None:
-        """Keep what a peer told, in the place of what it told of the same copy before."""
+        """Keep a peer's answer, in place of an earlier one about the same copy."""
         told = self.hops.get(hop.number)
         copy = (sender.node_id, hop.sender, hop.term, hop.first)
         if told is not None and (copy in told or len(told) < HOPS_MAX):
@@ -230,7 +230,7 @@ class Tracing:
 
 
 def followers(tags: bytes) -> Iterator[Follower]:
-    """Who follows the bundle with these tags. Others' tags, and malformed ones, say nothing."""
+    """Yield the askers that trace the bundle with these tags. Other tags, and malformed ones, are ignored."""
     for tag in tags.split(b",")[:MARKS_MAX] if MARK in tags else ():
         if tag.startswith(MARK):
             try:

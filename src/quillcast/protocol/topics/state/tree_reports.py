@@ -1,4 +1,4 @@
-"""What a tree's neighbours are told on their links."""
+"""Makes the link reports on a tree."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +10,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def child_report(tree: Tree, me: bytes, now: float, *, used_up: bool = False) -> ChildReport:
-    """What to tell the parent."""
+    """Return the report to the parent."""
     term, frontier = tree.flow.current.term, tree.flow.frontier
     leaf = not (tree.leases.children or tree.waiting or tree.leases.orphaned)
     alone = leaf and not tree.leases.ended  # then nobody has moved here or below
@@ -33,7 +33,7 @@ def parent_report(
     tree: Tree, me: bytes, fallbacks: tuple[Contact, ...], now: float,
     above: Callable[[], Iterable[Move]] = tuple, *, held_back: bool,
 ) -> ParentReport:  # fmt: skip
-    """What to tell the children. `above` are the arrivals that the parent reports, and this peer's own."""
+    """Return the report to the children. `above` gives the arrivals that the parent reports, and this peer's own."""
     flow = tree.flow
     return ParentReport(
         flow.current.term,
