@@ -642,7 +642,7 @@ MUTANTS = (
         "floor-taken-for-stable",
         "What a publisher has discarded counts as stable for nobody.",
         "protocol/topics/state/admitter.py",
-        "                admission.expected = floor  # the publisher has nothing below that any more\n",
+        "                admission.expected = floor  # the publisher no longer has earlier events\n",
         "                admission.expected = admission.stable = floor\n",
         "protocol/topics/test_root.py::test_a_floor_does_not_imply_stability",
     ),
@@ -1785,7 +1785,7 @@ MUTANTS = (
         "scopes-last-report-waits",
         "A scope reports what everybody has when its period begins.",
         "protocol/topics/state/scope_reports.py",
-        "        self.settle(tree)  # everybody may have it by now, and nothing else would ask for the report\n",
+        "        self.settle(tree)  # all peers may have it by now, and nothing else would trigger the report\n",
         "",
         "protocol/topics/test_scope_reports.py",
     ),
@@ -1889,7 +1889,7 @@ MUTANTS = (
         """        if self.budget.over:
             self.hold_back()
         else:
-            self.relieved()  # a look has just made room: nothing else may come that would say so
+            self.relieved()  # a look has just made room, and nothing later may notice that
 """,
         "        self.hold_back()\n",
         "protocol/topics/test_flow_control.py::test_credit_goes_back_at_once_where_a_look_at_full_buffers_makes_room",

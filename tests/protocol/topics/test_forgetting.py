@@ -136,7 +136,7 @@ def test_a_topic_too_many_is_refused_with_the_bound_and_nobody_takes_more_than_h
     village.run(3)
     for refused in (*answers, writer.error):
         assert isinstance(refused, LocalError)
-        assert "knows 10 topics, as many as it may at the word of others (topics.topics_max)" in str(refused)
+        assert "knows 10 topics, the most that it may learn from other peers (topics.topics_max)" in str(refused)
     assert len(known(root)) == 10
     village.subscribe(0, next(names), Reader())
     village.run(3)

@@ -103,7 +103,7 @@ class Admitter:
                 continue
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
-                admission.expected = floor  # the publisher has nothing below that any more
+                admission.expected = floor  # the publisher no longer has earlier events
             if block.last <= admission.expected:
                 self.host.trace(Repeated(self.topic, "root", block.count))
             elif block.first <= admission.expected:

@@ -32,7 +32,7 @@ _FIRST_S, _MAX_S = 1.0, 30.0  # from one try to the next; a guess
 
 
 class CompareDue(Timer, frozen=True):
-    """Compare with the neighbours that have not agreed."""
+    """Compare with neighbours whose digest has not agreed."""
 
     number: int
 

@@ -156,7 +156,7 @@ class FlowControl:
         if self.budget.over:
             self.hold_back()
         else:
-            self.relieved()  # a look has just made room: nothing else may come that would say so
+            self.relieved()  # a look has just made room, and nothing later may notice that
 
     def release_admitted(self, bundles: Iterable[tuple[bytes, int]], topic: bytes) -> None:
         """Return the credit of publishers' admitted bundles, given as the sender and size of each.

@@ -88,8 +88,8 @@ class KnownTopics:
             return ""
         self.host.trace(Mark("topics_full"))
         return (
-            f"peer {short(self.host.me)} at {self.host.contact.address} knows {self.forgetting.topics_max} topics, as "
-            "many as it may at the word of others (topics.topics_max)"
+            f"peer {short(self.host.me)} at {self.host.contact.address} knows {self.forgetting.topics_max} topics, the "
+            "most that it may learn from other peers (topics.topics_max)"
         )
 
     def placed(self, descriptor: Descriptor) -> TopicEntry:

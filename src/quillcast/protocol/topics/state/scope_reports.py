@@ -80,7 +80,7 @@ class Period:
         return first
 
     def begin(self, now: float) -> None:
-        """Begin a period: the next report covers what came since the last one began, and what that one still lacks."""
+        """Begin a period: the next report covers what came since the last one began, and the unreported rest of that."""
         self.ends = {**self.ends, **self.coming} if self.owed else self.coming
         self.began_at, self.owed = now, True
         self.coming, self.coming_bytes = {}, 0
@@ -91,7 +91,7 @@ class Period:
         return all(acknowledged_position(tree, now, term) >= end for term, end in self.ends.items() if term in live)
 
     def take_untold(self) -> list[Term]:
-        """The report is made now: the streams of which it tells."""
+        """Note that the report is made now. Return the streams that it covers."""
         self.owed, self.less_since = False, None
         untold, self.untold = self.untold, {}
         return [*untold]
@@ -145,7 +145,7 @@ class ScopeReports:
         if period.owed:
             self._make(tree, period)
         period.begin(self.host.now())
-        self.settle(tree)  # everybody may have it by now, and nothing else would ask for the report
+        self.settle(tree)  # all peers may have it by now, and nothing else would trigger the report
 
     def _make(self, tree: Tree, period: Period) -> None:
         untold = period.take_untold()

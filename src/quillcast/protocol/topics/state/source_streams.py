@@ -333,7 +333,7 @@ class SourceStreams:
                 continue
             if term not in tree.sources.states:
                 self._lose_beyond(tree, term, end, told, owed=owed)
-            elif may_judge:  # this is how far it went
+            elif may_judge:  # it reached this end
                 tree.sources.states[term].went_to(end)
                 self.news.came(tree, term)
                 self.dates.learn_milestones(tree, term, told)
@@ -594,7 +594,7 @@ class SourceStreams:
             else:
                 self.streams.drop(child.contact, key)
             if knows_less:
-                self.streams.hurry(child.contact.node_id)  # the child's own last word may cross this (`let_go`)
+                self.streams.hurry(child.contact.node_id)  # the child's own last report may cross this (`let_go`)
 
     def _knows_less(self, child: Child, term: Term, key: bytes, end: int) -> bool:
         """Whether a child may take a stream for over too early: it reported or heard of an earlier end."""

@@ -33,7 +33,7 @@ class Terms:
     def check(self, said: Any) -> None:
         """Raise `Implausible` if another peer's message or term names a term or version that cannot exist yet."""
         if not self.believes(said):
-            raise Implausible(f"a {type(said).__name__} names a term or version that there cannot be yet")
+            raise Implausible(f"a {type(said).__name__} names a term or version that cannot exist yet")
 
     def believes(self, said: Any) -> bool:
         """Whether all terms and versions that another peer's message or term names can exist."""

@@ -56,7 +56,7 @@ class Follower(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Wanted(NamedTuple):
-    """A question whose mark no bundle has taken yet."""
+    """A request for a trace whose mark no bundle has yet."""
 
     message: Survey
     until: float
@@ -79,7 +79,7 @@ class ScopesHere(NamedTuple):
     carriers: Callable[[bytes], tuple[Carrier, ...]] = lambda topic: ()
     """The scopes that carry a topic here, the innermost first."""
     channels: Callable[[bytes], Iterable[ShownChannel]] = lambda topic: ()
-    """The channels that lead from here."""
+    """The channels from this peer."""
 
 
 class Tracing:

@@ -70,7 +70,7 @@ class Tree:
         self._came = 0  # `parent_frontier`, above it `reach_below`, and above that `before`, in one field
         self.keeping_until: float | None = None  # stays until then, because of what it knows about an ended term
         self.heard = NO_TERM
-        self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and how far it went
+        self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and its end
         self.lost_parent = b""
         self._moving = 0  # from `joining` to `forwards`, and above them `attempt`, in one field
 
