@@ -52,7 +52,7 @@ class Comparing:
         self._changed: dict[bytes, None] = {}  # topics to enter (again)
         self._agreed: dict[bytes, bytes] = {}
         self._strays: dict[bytes, dict[bytes, None]] = {}  # topics that others are to keep, and which of them do
-        self._given: dict[bytes, tuple[int, list[Contact]]] = {}  # marks of topics that others keep by now, and whom
+        self._given: dict[bytes, tuple[int, list[Contact]]] = {}  # marks of topics given to others, and to whom
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None

@@ -55,7 +55,7 @@ class LocalRoom(Timer, frozen=True):
 class FlowControl:
     """Withholds senders' credit while this peer's buffers are over their budget, for `patience_s` before a cut.
 
-    As a root, it holds back publishers to a topic that waits before that.
+    As a root, it holds back publishers to a topic that waits even earlier.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class FlowControl:
         self.relieved()
 
     def _culprits(self) -> dict[bytes, None]:
-        """Return the topics whose leases may end: all that do not wait, except small ones that keep little together."""
+        """Return the topics whose leases may end: all that do not wait, except the smallest, up to a small sum."""
         kept = ((tree.flow.kept_bytes, topic) for topic, tree in self.trees.items() if not tree.waits)
         found, small_bytes = dict[bytes, None](), 0
         for size_bytes, topic in sorted(kept):

@@ -131,7 +131,7 @@ class ReplicaSet:
         return silent < min(self.count - self.count // 2, len(doubt.lost))
 
     def _would_know(self, contact: Contact, asker: bytes) -> bool:
-        """Whether this peer would know a topic whose state it is to keep."""
+        """Whether this peer can be asked, and would know a topic whose state it is to keep."""
         if contact.node_id == self.host.me:
             return self.began_at <= self._lately
         return contact.node_id != asker and not self.overlay.is_joining(contact)

@@ -42,8 +42,8 @@ class Root(Admitter):
         self.began_at = host.now()
         self.after, self.outbids = after, outbids
         self.followed: tuple[Term, ...] = ()  # transferred terms in order, the last one to this term
-        self.paused_until = 0.0  # likewise, after a pause: another root may have followed
-        self.awaited: dict[bytes, int] = EMPTY  # peers to wait for after a transfer, and their move numbers
+        self.paused_until = 0.0  # ... nor before this, after a pause: another root may have followed
+        self.awaited: dict[bytes, int] = EMPTY  # after a transfer: peers to wait for, with all below; move numbers
         self.awaited_until = 0.0  # until then, for those that the former root still waited for
         self.asked: dict[Contact, None] = EMPTY  # peers that asked for the root in order to publish
         self.noted = descriptor  # the settings that most replicas hold

@@ -80,7 +80,7 @@ class Period:
         return first
 
     def begin(self, now: float) -> None:
-        """Begin a period: the next report covers what came since the last one began, and the unreported rest of that."""
+        """Begin a period: the next report covers what came since the last one began, and what that left unreported."""
         self.ends = {**self.ends, **self.coming} if self.owed else self.coming
         self.began_at, self.owed = now, True
         self.coming, self.coming_bytes = {}, 0

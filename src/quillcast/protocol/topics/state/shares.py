@@ -5,7 +5,7 @@ it, and leave no room for other topics. So it has a share: it may keep as much a
 threshold of shared-memory switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes
 at most half of the budget, two take a third each, and there is always room for topics that are not slow. Events of past
 terms count too, because repeats of these are accepted even from publishers that are held back. Topics that keep little,
-also together, are not held back: otherwise a small one would wait for what a large one keeps.
+even together, are not held back: otherwise a small one would wait for what a large one keeps.
 
 The share applies at each peer of the tree, not only at the root: a peer may forward many topics whose roots are other
 peers and have room. A child tells its parent when the share is used up at itself or below, and the root holds back the

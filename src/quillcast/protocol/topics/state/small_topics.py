@@ -35,6 +35,6 @@ class SmallTopics:
         self.kept_bytes = sum(size_bytes for size_bytes in kept if size_bytes <= bound_bytes)
 
     def goes_on(self, topic: bytes) -> bool:
-        """Whether a topic keeps little, and all such topics together do too."""
+        """Whether a topic keeps little, and so do all such topics together."""
         tree, bound_bytes = self.trees.get(topic), self.bound_bytes
         return (tree is None or tree.flow.log.size_bytes <= bound_bytes) and self.kept_bytes <= bound_bytes
