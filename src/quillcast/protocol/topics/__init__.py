@@ -1,1 +1,1 @@
-"""Scribe: a multicast tree per topic, made of the overlay's routes to the topic's rendezvous point."""
+"""Scribe: a multicast tree per topic, built from the overlay's routes to the topic's rendezvous point."""

@@ -1,4 +1,4 @@
-"""What a topic is: its name, creator and the choices its owner made (docs/delivery.md, *Guarantees*)."""
+"""The descriptor of a topic: its name, creator, and the settings of its owner (docs/delivery.md, *Guarantees*)."""
 
 import hashlib
 from typing import Annotated
@@ -31,13 +31,13 @@ CHOICES = {
     "admission": ("root", "source"),
 }
 CHANGEABLE = ("slow", "event_bytes_max")
-"""Settings that can change within a session; each peer goes by them as soon as it knows them."""
+"""Settings that can change within a session. Each peer applies them as soon as it knows them."""
 FIRST_CHANGE = 2  # the first version that a change makes: 0 is made by first use, 1 by create
 NAME_BYTES_MAX = 255
 EVENT_BYTES_MAX = 1 << 24  # the largest payload that a topic may allow
 PATTERNS = ("+", "#", "*", ">", "?")
-"""Parts of a name that mean any part elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
-_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's categories of control signs, halves of pairs, ends of lines
+"""Parts of a name that are wildcards elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
+_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, surrogates, line and paragraph separators
 ENTRY_MAX = max(map(len, RIGHTS)) + 1 + PRINCIPAL_DIGITS  # characters of an entry of an access list
 Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
 Choice = Annotated[str, Meta(max_length=32)]
@@ -47,11 +47,11 @@ _STATEMENT = b"quillcast topic 1\0"
 class Settings(msgspec.Struct, frozen=True, array_like=True):
     """The choices of a topic's owner.
 
-    `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
-    cannot keep up: cut (it is told what it lost) or wait (publishers are held back while it holds a lease).
-    `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
-    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing). `admission` says who numbers the events:
-    the root, or each publishing peer its own (source). `root_scope` is the name of the scope that the topic is rooted
+    `delivery` is best_effort or reliable, `order` is publisher or none. `slow` says what happens to a subscriber that
+    cannot keep up: cut (it gets a loss report) or wait (publishers are held back while it holds a lease).
+    `event_bytes_max` bounds one event's payload. `partition` says what a root does that cannot reach most replicas:
+    go_on (its acknowledgements say `partitioned`) or wait (it acknowledges nothing). `admission` says who numbers the
+    events: the root, or each publishing peer its own (source). `root_scope` names the scope that the topic is rooted
     at; empty: the overlay.
     """
 
@@ -65,25 +65,25 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def streams(self) -> tuple[str, str, str]:
-        """What holds for a source's stream for as long as it goes on: it ends with a session that changes this."""
+        """The settings that hold for the whole of a source's stream: a session that changes them ends it."""
         return self.admission, self.delivery, self.order
 
     def fixed(self, later: "Settings") -> tuple[str, ...]:
-        """The settings that stay when others become these: a session changes who numbers the events, or a guarantee."""
+        """The settings that a change to these leaves alone: a session changes `admission`, or a guarantee."""
         return ("root_scope",) if self.admission == later.admission else ("root_scope", "delivery", "order")
 
     @property
     def reliable(self) -> bool:
-        """Is every subscriber owed every event?"""
+        """Whether every subscriber must get every event."""
         return self.delivery == "reliable"
 
     @property
     def by_source(self) -> bool:
-        """Does each publishing peer number its own events?"""
+        """Whether each publishing peer numbers its own events."""
         return self.admission == "source"
 
     def validate(self) -> None:
-        """Raise `LocalError` for a choice that does not exist, naming those that do, or that promises nothing."""
+        """Raise `LocalError` for a choice that does not exist, naming those that do, or for one that makes no sense."""
         for field, choices in CHOICES.items():
             value = getattr(self, field)
             if value not in choices:
@@ -103,9 +103,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A topic's name, creator, settings, who may use it, and version; the highest version wins.
 
     `session` is the number of the session that has these settings. `upcoming` is the descriptor of the next session,
-    as soon as the root has most replicas record it; then the present one ends (docs/sessions.md).
-    Version 0 is what first use of a bare name creates. An empty access list admits everyone in the network; one with
-    entries has an owner, who signs every version (`protocol.security.access`).
+    once the root has had most replicas record it; then the present session ends (docs/sessions.md). Version 0 is what
+    first use of a bare name creates. An empty access list admits everyone in the network; one with entries has an
+    owner, who signs every version (`protocol.security.access`).
     """
 
     name: Name
@@ -120,12 +120,12 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def statement(self) -> bytes:
-        """What the owner signs: all of it but the signature, and the next session, which is signed by itself."""
+        """Return what the owner signs: everything but the signature and the next session, which has its own."""
         return _STATEMENT + msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b"", upcoming=None))
 
     @property
     def genuine(self) -> bool:
-        """Has it no owner and no list, or is it its owner's word?"""
+        """Whether it has neither owner nor list, or is signed by its owner."""
         if self.upcoming is not None and not opens_session(self, self.upcoming):
             return False
         if not self.owner_key:
@@ -133,7 +133,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return len(self.access) <= ENTRIES_MAX and is_signed(self.owner_key, self.signature, self.statement)
 
     def refusal(self, right: str, who: str) -> str | None:
-        """The rule by which a principal does not have a right (publish, subscribe) in this topic; None: it has it."""
+        """Return the rule that denies a principal a right (publish, subscribe) here; None: it has the right."""
         return refusal(self.name, self.access, self.owner_key, right, who)
 
     @property
@@ -142,23 +142,24 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return topic_id(self.name, self.creator)
 
     def interned(self) -> "Descriptor":
-        """The same, with settings that other topics have too in one place: most have those of first use."""
+        """Return the same descriptor, with its settings interned: most topics have those of first use."""
         settings = interned(self.settings)
         return self if settings is self.settings else msgspec.structs.replace(self, settings=settings)
 
     @property
     def digest(self) -> bytes:
-        """Eight bytes that tell descriptors apart, for joins and publishes to carry."""
+        """Return eight bytes that identify the descriptor, for joins and publishes to carry."""
         return hashlib.sha256(msgspec.msgpack.encode(self)).digest()[:8]
 
     def supersedes(self, other: "Descriptor | None") -> bool:
-        """Is this the later word on the topic? Of equal ones that of the smaller digest is, so that all peers agree.
+        """Whether this is the later descriptor. Of equally late ones, the smaller digest wins, so that all peers agree.
 
-        A descriptor with an owner is superseded only by one of the same owner, whatever the version; otherwise anybody
-        could take a topic over. One with an owner supersedes one without.
+        Only a descriptor of the same owner supersedes one with an owner, whatever the version; otherwise anybody could
+        take a topic over. A descriptor with an owner supersedes one without.
 
-        Two sides of a partition may have chosen two kinds of admission: within a session, that by sources stands. If
-        a root numbered the topic's events from then on, nobody would look for what is in the sources' streams.
+        Two sides of a partition may have chosen different kinds of admission. Within a session, admission by sources
+        wins. If a root numbered the topic's events from then on, nobody would look for the events in the sources'
+        streams.
         """
         if other is None:
             return True
@@ -168,16 +169,16 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def streams_go_on(self) -> bool:
-        """Do sources number what is published now? Not where their streams end, as the next session is about to begin.
+        """Whether sources number the events published now. They do not while their streams end for the next session.
 
-        They go on if that has the same guarantee.
+        The streams continue if that session has the same guarantee.
         """
         return self.settings.by_source and (
             self.upcoming is None or self.upcoming.settings.streams == self.settings.streams
         )
 
     def elsewhere(self, other: "Descriptor") -> bool:
-        """Has the topic another root scope by this descriptor than by the other one?"""
+        """Whether the topic has a different root scope in the other descriptor."""
         return self.settings.root_scope != other.settings.root_scope
 
     @property
@@ -186,20 +187,20 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Its session, and whether that is reliable, as terms of that session say."""
+        """Return its session, and whether that is reliable, as terms of that session say."""
         return self.session, self.session > 0 and self.settings.reliable
 
     def rivals(self, other: "Descriptor") -> bool:
-        """Is this another owner's descriptor of the same name, as two sides of a partition may have made?"""
+        """Whether this is another owner's descriptor of the same name, as two sides of a partition may have made."""
         return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key
 
     def outlives(self, other: "Descriptor") -> bool:
-        """Is it of a later session than another owner's descriptor, though it has no owner, and so does not stand?"""
+        """Whether it has a later session than another owner's descriptor, but loses to it because it has no owner."""
         return bool(other.owner_key) and not self.owner_key and self.session > other.session
 
 
 def follows(known: Descriptor, offered: Descriptor) -> bool:
-    """Is this a later word on a topic that stands, and one that changes nothing but what may change live?"""
+    """Whether this is a later version of an existing topic that changes only what may change live."""
     kept = {name: getattr(known.settings, name) for name in CHANGEABLE}
     return (
         offered.version >= FIRST_CHANGE
@@ -213,7 +214,7 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
 
 
 def opens_session(known: Descriptor, offered: Descriptor) -> bool:
-    """Is this the next session of a topic that stands?"""
+    """Whether this is the next session of an existing topic."""
     before, after = known.settings, offered.settings
     return (
         offered.version >= FIRST_CHANGE
@@ -228,20 +229,20 @@ def opens_session(known: Descriptor, offered: Descriptor) -> bool:
 
 
 def _kept(known: Descriptor, offered: Descriptor) -> bool:
-    """Is it the same topic, of the same owner?"""
+    """Whether both describe the same topic of the same owner."""
     before = (known.name, known.creator, known.owner_key)
     return before == (offered.name, offered.creator, offered.owner_key)
 
 
 def unchangeable_list(known: Descriptor, access: tuple[str, ...]) -> str:
-    """Why a topic's list cannot become this one, in a sentence; empty if it can, or is the same."""
+    """Return a sentence why a topic's list cannot become this one; empty if it can, or is the same."""
     if access == known.access or known.owner_key:
         return ""
     return "it has no owner: create another topic with credentials"
 
 
 def takes_off(known: Descriptor, later: Descriptor, right: str) -> bool:
-    """Has somebody a right in a topic by one descriptor, and not by a later one?"""
+    """Whether somebody has a right in a topic by one descriptor, but not by a later one."""
     if not is_restricted(later.access, right):
         return False
     before, after = ({one for one in each.access if one.startswith(f"{right}:")} for each in (known, later))
@@ -249,7 +250,7 @@ def takes_off(known: Descriptor, later: Descriptor, right: str) -> bool:
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:
-    """The descriptor of `name` or `creator:name`; version 1 where settings were chosen. Raises `LocalError`."""
+    """Return the descriptor of `name` or `creator:name`; version 1 if settings are given. Raises `LocalError`."""
     if not isinstance(name, str):
         raise LocalError(f"a topic's name is text such as sport/tennis, not {type(name).__name__}")
     creator, _, bare = name.rpartition(":")
@@ -270,12 +271,12 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
 
 
 def _fits(name: str) -> bool:
-    """Is it short enough, and text on one line? Bytes of a command line that are not text become lone surrogates."""
+    """Whether it is short enough and one line of text. Command-line bytes that are not text become lone surrogates."""
     on_one_line = name.isprintable() or not any(category(sign) in _UNFIT for sign in name)
     return on_one_line and len(name.encode()) <= NAME_BYTES_MAX
 
 
 def unknown_topic(name: str) -> UnknownTopic:
-    """The error for a topic that nobody created in a network that does not create on first use."""
+    """Return the error for a topic that nobody created, in a network that does not create topics on first use."""
     return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
                         f"quillcast topic create {name}")  # fmt: skip

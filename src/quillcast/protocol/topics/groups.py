@@ -1,4 +1,4 @@
-"""A topic's tree as recovery sees it: the parent, the children, and those that may stand in for the parent."""
+"""A topic's tree as recovery sees it: the parent, the children, and the peers that may substitute for the parent."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
@@ -23,7 +23,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class TreeUpper:
-    """The peer above in one topic's tree, and who decides about lost events (`reliability.group.Upper`)."""
+    """The peer above in one topic's tree, and the one that decides about lost events (`reliability.group.Upper`)."""
 
     def __init__(self, tree: Tree, held_back: HeldBack) -> None:
         self.tree, self.held_back = tree, held_back
@@ -63,14 +63,14 @@ class TreeAccess:
         tree = self.tree
         child = tree.leases.children.get(node)
         if child is not None:
-            near = not (child.barred or child.sends_only)  # one that only publishes need not be on the list
+            near = not (child.barred or child.sends_only)  # a child that only publishes need not be on the list
         else:
             near = tree.parent is not None and tree.parent.node_id == node
         return near or denied(tree.descriptor, node, warrant) is None
 
 
 class TreeReach:
-    """How far one topic's terms came in its tree (`reliability.group.ReportedReach`)."""
+    """How far one topic's terms have come in its tree (`reliability.group.ReportedReach`)."""
 
     def __init__(self, tree: Tree, upper: TreeUpper, source_streams: SourceStreams) -> None:
         self.tree, self.upper, self.source_streams = tree, upper, source_streams
@@ -87,7 +87,7 @@ class TreeReach:
         if not term.of_source:
             return tree.parent_frontier
         if upstream is None or self.upper.has_ended(term):
-            return NUMBER_MAX  # what does not come, all give up at the same time
+            return NUMBER_MAX  # all give up at the same time on what does not arrive
         child, above = tree.leases.children.get(upstream.node_id), tree.sources.states[term].above
         said = child.streams.get(term) if child is not None else above
         return said.frontier if said is not None else 0
@@ -112,10 +112,10 @@ class TreeRepairers:
         return (GroupMember(contact, held[contact]) for level in levels for contact in level)
 
     def peers(self, term: Term) -> Peers:
-        """The parent, children that are ahead, siblings and the grandparent, and those to whom channels lead.
+        """Return the parent, children that are ahead, siblings, the grandparent, and peers that channels lead to.
 
-        About past terms, and streams whose source is gone, all children are asked: one that has no events may know how
-        old they are.
+        About past terms, and streams whose source is gone, all children are asked: a child without the events may know
+        their age.
         """
         view = self.view()
         inside, *around, above = view.divided(self._near(term, view.beside))
@@ -136,7 +136,7 @@ class TreeRepairers:
         return self._with_others([contact for contact in sources if contact is not None], beside)
 
     def _is_gone(self, term: Term) -> bool:
-        """Is the source of a stream gone, as this peer as the root sees, or as the root says?"""
+        """Whether the source of a stream is gone, as this peer sees if it is the root, or as the root says."""
         if not term.of_source:
             return False
         state = self.tree.sources.states[term]
@@ -150,15 +150,15 @@ class TreeRepairers:
 
 
 class ScopeView:
-    """What a peer knows of who is in its scopes, for one topic. Without a scope all peers are in the same domain."""
+    """The members of a peer's scopes, as it knows them for one topic. Without a scope all peers are in one domain."""
 
     def __init__(
         self, tree: Tree, me: bytes, entry_points: Iterable[Contact], ordered: Mapping[Contact, int], stand: Stand,
         fellows: Collection[bytes] | None,
     ) -> None:  # fmt: skip
-        """`ordered`: peers to whom scopes' managers ordered channels, and in which domain they are with this one.
+        """`ordered`: peers that scopes' managers ordered channels to, and the domain that each shares with this one.
 
-        `fellows`: all others of its scope that take part in topics; None: they are not known, or too many.
+        `fellows`: all other members of its scope that take part in topics; None: they are unknown, or too many.
         """
         entries, path = [contact.node_id for contact in entry_points], tree.path_here(me)
         head = next((node for node in path if node in entries), None)
@@ -168,14 +168,14 @@ class ScopeView:
         self.outside = set[bytes]()
         if head is not None:
             self.outside = {*path[: path.index(head)], *(tree.leases.children.keys() - self.members)}
-        if fellows is not None:  # the root may be a member, and who is between it and this peer none
+        if fellows is not None:  # the root may be a member although the peers between it and this peer are none
             self.outside |= {*path} - self.members - {me}
         self.is_head = head == me
 
     def divided(self, contacts: Iterable[Contact]) -> list[list[Contact]]:
-        """These peers in their order, divided by the innermost of this peer's domains that they are in.
+        """Divide these peers, in order, by the innermost of this peer's domains that contains them.
 
-        Those in none are the last.
+        Peers in none of them come last.
         """
         divided: list[list[Contact]] = [[] for _ in range(self.stand.domains + 1)]
         for contact in contacts:
@@ -183,13 +183,13 @@ class ScopeView:
         return divided
 
     def _level(self, node: bytes) -> int:
-        """In which domain is a peer with this one?"""
+        """Return the index of the innermost domain that a peer shares with this one."""
         if self.stand.upstream == 0 and self._is_outside(node):
             return self.stand.domains
         return self.ordered.get(node, self.stand.upstream)
 
     def _is_outside(self, node: bytes) -> bool:
-        """Is it above the entry point, or a child that was not ordered? Of an entry point, all others are outside."""
+        """Whether it is above the entry point, or an unordered child; at an entry point, a non-member."""
         return node in self.outside or (self.is_head and node not in self.members)
 
 

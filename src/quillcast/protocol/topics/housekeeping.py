@@ -1,4 +1,4 @@
-"""What passes with time, looked over from time to time, and only in topics in which something may."""
+"""Periodic checks of what time alone changes, only in topics where something may have changed."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,28 +19,28 @@ from quillcast.protocol.topics.state.trees import Trees
 
 
 class Housekept(Protocol):
-    """A part that looks after what is its own."""
+    """A part that does housekeeping for its own state."""
 
     def housekeep(self, now: float, *, paused: bool) -> None:
-        """Look over what time has changed. `paused`: this process stood still, and nothing ran out meanwhile."""
+        """Check what time has changed. `paused`: this process was paused, and no lease ended during that time."""
         ...
 
 
 class Housekeeping:
-    """A peer's look at what time has changed."""
+    """A peer's periodic check of what time has changed."""
 
     def __init__(
         self, host: Host, config: TopicConfig, trees: Trees, schedule: Schedule, source_streams: SourceStreams,
         before: Sequence[Housekept], after: Sequence[Housekept], dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        """`before` and `after` are parts that look after their own before and after the trees are looked over."""
+        """`before` and `after` are parts whose own housekeeping comes before and after that of the trees."""
         self.host, self.config, self.trees, self.schedule = host, config, trees, schedule
         self.source_streams, self.before, self.after, self.dispatch = source_streams, before, after, dispatch
         self.publishers_at = host.now()
         dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
     def housekeep(self) -> None:
-        """Look over what may have changed, and come again while there is any topic or publisher."""
+        """Check what may have changed, and set the timer again while there is any topic or publisher."""
         if not self.schedule.has_work:
             self.schedule.stop()
             return
@@ -48,7 +48,7 @@ class Housekeeping:
         self._look_over(self.host.now())
 
     def notice(self) -> None:
-        """An input comes. If this process was paused until now, all leases are prolonged before any is judged."""
+        """Note that an input arrives. If this process was paused until now, prolong all leases before judging any."""
         now = self.host.now()
         if self.schedule.round_set and now > self.schedule.paused_from:
             self._look_over(now)
@@ -87,11 +87,11 @@ class Housekeeping:
             tree.keep_no_longer()
             if self.trees.must_leave(tree):
                 self.dispatch.order(LeaveIfIdle(tree.topic, anyway=True))
-        if not tree.flow.past:  # also a topic that was transferred here and that nobody uses
+        if not tree.flow.past:  # also a topic that was transferred here and is not used
             self.dispatch.order(LeaveIfIdle(tree.topic, anyway=True))
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
-        if paused:  # no lease ran out meanwhile, and stability waits for the replicas
+        if paused:  # no lease ended meanwhile, and stability waits for the replicas
             tree.prolong(now + self.config.lease_s, stays=not self.trees.must_leave(tree))
             self.dispatch.order(ProcessPaused(tree.topic))
         if tree.leases.expire(now):
@@ -102,14 +102,14 @@ class Housekeeping:
         for term in flow.past.overdue(now):
             if self._may_come_again(tree, term, now):
                 if not flow.waits_for(term):
-                    discard_past(flow, term)  # nobody here waits for what is kept of it
+                    discard_past(flow, term)  # nobody here waits for events kept of it
                 continue
             for subscription in tree.subscriptions:
                 owe_late(tree, subscription, flow.past[term], at_last=True)
             give_up_owed(flow, term)
             if self._may_forget(tree, term):
                 forget(flow, term)
-            self.schedule.touch(tree)  # what waited for it can move on now
+            self.schedule.touch(tree)  # what waited for it can proceed now
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
@@ -118,10 +118,10 @@ class Housekeeping:
                 self.schedule.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
-        """May publishers that were held back still resend what a subscriber here is missing? Waits for another lease.
+        """Whether held-back publishers may, for one more lease, still resend events that a subscriber here lacks.
 
         What others kept of the term may have filled the root's buffers until now. A root does not wait: what it keeps
-        itself may be what holds its publishers back.
+        itself may be the reason why publishers are held back.
         """
         flow = tree.flow
         past = flow.past[term]
@@ -135,16 +135,16 @@ class Housekeeping:
         return bool(unknown or may_be_readmitted(flow, term, lacking))
 
     def _late_s(self, tree: Tree) -> float:
-        """For how much longer to wait for events, if publishers are held back or were until a lease ago."""
+        """Return how much longer to wait for events, if publishers are held back or were until a lease ago."""
         is_late = self.schedule.held_back.lately(tree.topic, self.config.lease_s)
         return self.config.lease_s if is_late else 0.0
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
-        """A subscriber that publishers wait for has it still to take."""
+        """Whether the term can be forgotten: no subscriber that publishers wait for has still to take its events."""
         return tree.descriptor.settings.slow == "cut" or not tree.flow.waits_for(term)
 
     def _forget_publishers(self, now: float) -> None:
-        """Publishers that are gone for good are forgotten; they keep what is not stable for `retain_s` at most."""
+        """Forget publishers that are gone for good: they keep unstable events for `retain_s` at most."""
         if now - self.publishers_at < self.config.retain_s + self.config.lease_s:
             return
         self.publishers_at = now

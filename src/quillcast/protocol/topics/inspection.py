@@ -1,14 +1,15 @@
-"""For people: a topic's live tree, how far its subscriptions are, and who holds up an event that is not stable.
+"""Queries for people: a topic's live tree, the lag of its subscriptions, and who holds up an event that is not stable.
 
-A query changes nothing, here or elsewhere. If this peer has no part in the topic's tree, the query itself is routed to
-the topic, and the closest peer answers: as its root, or that there is none. To ask for the root first, as publishers
-do, would make one.
+A query changes nothing, here or elsewhere. If this peer has no part in the topic's tree, the query is routed to the
+topic, and the closest peer answers, either as its root or that there is none. Asking for the root first, as publishers
+do, would create one.
 
-Where a scope is the topic's root scope, only its members are told of it: a topic of that name outside is another one.
+If the topic's root scope is a scope, only members of that scope get answers: outside, a topic of that name is a
+different one.
 
-Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names peers that
-report that they do not have the event, lost peers whose leases are still running, and peers that do not answer at all.
-A peer that has the event is not named, even if it was asked because its parent does not know that yet.
+Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names peers that report
+that they lack the event, lost peers whose leases are still running, and peers that do not answer at all. A peer that
+has the event is not named, even if it was asked because its parent does not know that yet.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ WARRANTS_MAX = 16  # shown with a question; a guess: one peer serves few princip
 
 
 class Walk:
-    """What peers answered to the question who holds up an event."""
+    """The answers of peers to the question who holds up an event."""
 
     def __init__(self, root: Contact) -> None:
         self.root = root
@@ -47,18 +48,18 @@ class Walk:
         self.answered: dict[bytes, Lagging] = {}
 
     def note(self, sender: Contact, answer: Lagging) -> None:
-        """A peer answered."""
+        """Enter the answer of a peer."""
         self.answered[sender.node_id] = answer
         self.asked |= {contact.node_id: contact for contact in (sender, *answer.asked)}
 
     @property
     def behind(self) -> list[Contact]:
-        """Live peers that do not have it yet."""
+        """Return live peers that do not have the event yet."""
         return [self.asked[node] for node, answer in sorted(self.answered.items()) if answer.behind]
 
     @property
     def orphaned_leases(self) -> dict[bytes, float]:
-        """Lost peers, with the seconds that their leases still run; without those that answered."""
+        """Return lost peers with the remaining seconds of their leases, without peers that answered."""
         known: dict[bytes, float] = {}
         for answer in self.answered.values():
             known |= {node: left_s for node, left_s in answer.orphaned_leases if node not in self.answered}
@@ -66,27 +67,27 @@ class Walk:
 
     @property
     def unresponsive(self) -> list[Contact]:
-        """Peers that did not answer."""
+        """Return peers that did not answer."""
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
     @property
     def withheld(self) -> bool:
-        """Did a peer not say who does, because the topic's list does not name the asker?"""
+        """Whether a peer withheld names because the topic's list does not name the asker."""
         return any(answer.withheld for answer in self.answered.values())
 
     @property
     def hold(self) -> Lagging | None:
-        """The answer of a root that calls nothing stable for a while, whichever peers have the event."""
+        """Return the answer of a root that declares nothing stable for a while, whichever peers have the event."""
         return max(self.answered.values(), key=lambda answer: answer.hold_s, default=None) if self.hold_s else None
 
     @property
     def hold_s(self) -> float:
-        """For how long the root calls nothing stable."""
+        """Return for how long the root declares nothing stable."""
         return max((answer.hold_s for answer in self.answered.values()), default=0.0)
 
 
 class Inspection:
-    """Walks along a topic's tree, and gathers what its peers answer."""
+    """Sends queries along a topic's tree, and gathers the answers of its peers."""
 
     def __init__(
         self, host: Host, past_terms_s: float, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree],
@@ -104,10 +105,10 @@ class Inspection:
         dispatch.on_routed(Survey, self._arrived)
 
     def survey(self, name: str, trace_s: float = 0.0) -> int:
-        """Ask every peer of a topic's tree for its place.
+        """Ask every peer of a topic's tree for its place. Return the number of the survey.
 
         The answers gather in `surveys[number]`, by peer, until `end_survey`. With `trace_s`, also follow the next
-        bundle that begins its way within that time: what its peers tell gathers in `tracing.hops[number]`.
+        bundle that starts within that time: the hops that peers report gather in `tracing.hops[number]`.
         """
         self.numbers += 1
         self.surveys[self.numbers] = {}
@@ -120,7 +121,7 @@ class Inspection:
             root_scope=descriptor.settings.root_scope,
         )  # fmt: skip
         if tree is not None and tree.attached:
-            if trace_s:  # if its parent is silent, that is known at least
+            if trace_s:  # shows at least whether its parent is silent
                 self._answer(self.host.contact, self._branch(tree, self.numbers))
             self._survey(message)
         else:
@@ -128,18 +129,18 @@ class Inspection:
         return self.numbers
 
     def end_survey(self, number: int) -> None:
-        """The asker has seen the answers, and what it followed."""
+        """Discard a survey and its trace: the asker has read the answers."""
         del self.surveys[number]
         self.tracing.forget_hops(number)
 
     def end_walk(self, number: int) -> None:
-        """The asker has seen the answers."""
+        """Discard a walk: the asker has read the answers."""
         del self.walks[number]
 
     def who_lags(self, publisher: Publisher, sequence: int) -> int:
         """Ask who holds up a publisher's events before `sequence`, beginning at its root, which is known.
 
-        The answers gather in `walks[number]`, until `end_walk`.
+        The answers gather in `walks[number]`, until `end_walk`. Return this number.
         """
         assert publisher.root is not None
         self.numbers += 1
@@ -155,7 +156,7 @@ class Inspection:
         return self.numbers
 
     def _to_root(self, message: Survey) -> None:
-        """To the root if it is known, else to the peer closest to the topic."""
+        """Send it to the root if that is known, else to the peer closest to the topic."""
         tree, root = self.trees.get(message.topic), self.publishing.finder.roots.get(message.topic)
         if tree is not None and tree.root is not None:
             self._survey(message)
@@ -165,7 +166,7 @@ class Inspection:
             self.ring.route(message, message.topic)
 
     def _arrived(self, message: Survey) -> None:
-        """A question came by the overlay, and this peer is the closest to its topic."""
+        """Handle a query that arrived by the overlay: this peer is the closest to its topic."""
         tree = self.trees.get(message.topic)
         if (tree is not None and tree.attached) or self.known.hidden(message.topic, message.root_scope):
             self._survey(message)
@@ -187,7 +188,7 @@ class Inspection:
         tree = self.trees.get(message.topic)
         if tree is None:
             if not message.down and self.ring.active:
-                self.ring.route(message, message.topic)  # the asker considered this peer the root
+                self.ring.route(message, message.topic)  # the asker took this peer for the root
             return
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
@@ -206,7 +207,7 @@ class Inspection:
             self.host.send(child, msgspec.structs.replace(message, down=True))
 
     def _warrants(self, topic: bytes) -> tuple[Warrant, ...]:
-        """On whose behalf this peer subscribes and publishes, where a list says who subscribes."""
+        """Return the warrants by which this peer subscribes and publishes, if a list limits who subscribes."""
         descriptor, tree = self.known.descriptors.get(topic), self.trees.get(topic)
         if descriptor is None or not is_restricted(descriptor.access, "subscribe"):
             return ()
@@ -216,22 +217,22 @@ class Inspection:
         return tuple(dict.fromkeys(warrant for warrant in warrants if warrant is not None))[:WARRANTS_MAX]
 
     def _may_see(self, tree: Tree, message: Survey | Laggards) -> bool:
-        """Does the topic's list let the asker have events, or publish? Nobody else is told who else does."""
+        """Whether the topic's list lets the asker subscribe or publish. Only such peers learn who else does."""
         descriptor, node = tree.descriptor, message.asker.node_id
         if node == self.host.me or not is_restricted(descriptor.access, "subscribe"):
             return True
         if node in tree.leases.children or tree.is_below(node):
-            return True  # what they pass on tells them as much
+            return True  # the bundles that they pass on tell them as much
         who = {bearer(warrant, node, tree.topic): None for warrant in message.warrants[:WARRANTS_MAX]}
         rights = ("subscribe", "publish") if is_restricted(descriptor.access, "publish") else ("subscribe",)
         return any(descriptor.refusal(right, one) is None for one in who if one for right in rights)
 
     def _only_root(self, tree: Tree, number: int) -> Branch:
-        """That there is a root, and what the topic is: all that a peer is told which the list does not name."""
+        """Return that there is a root, and the topic's descriptor. Peers that the list does not name learn no more."""
         return Branch(tree.topic, number, b"", [], 0, tree.term, 0, root=True, descriptor=tree.descriptor)
 
     def _branch(self, tree: Tree, number: int) -> Branch:
-        """This peer's place in a tree."""
+        """Return this peer's place in a tree."""
         is_root, scopes = tree.root is not None, self.tracing.scopes
         return Branch(
             tree.topic,
@@ -256,15 +257,15 @@ class Inspection:
         )
 
     def _name_laggards(self, message: Laggards) -> None:
-        """Say what holds the position back here, and walk on below (docs/delivery.md, *Guarantees*)."""
+        """Name what holds the position back here, and continue the walk below (docs/delivery.md, *Guarantees*)."""
         tree, now = self.trees.get(message.topic), self.host.now()
-        if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
+        if tree is None:  # this peer no longer needs the topic, and its parent does not know that yet
             self._answer(message.asker, _nothing(message))
             return
         answer = _nothing(message)
         if message.term == NO_TERM:
             if tree.admitter is None:
-                return  # it numbers the topic's events no more, and so asks nobody
+                return  # it no longer numbers the topic's events, and so asks nobody
             index = tree.admitter.place_of(message.publisher, message.sequence)
             message = msgspec.structs.replace(message, term=tree.admitter.term, index=index, up=True)
         if message.up and tree.root is None:
@@ -299,17 +300,17 @@ class Inspection:
 
 
 def _no_root(message: Survey, known: Descriptor | None = None) -> Branch:
-    """That the topic has no root, and what is known of it."""
+    """Return that the topic has no root, and what is known of the topic."""
     return Branch(message.topic, message.number, b"", [], 0, NO_TERM, 0, descriptor=known)
 
 
 def _nothing(message: Laggards) -> Lagging:
-    """An answer that names nobody."""
+    """Return an answer that names nobody."""
     return Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
 
 
 def _held_by(root: Root, answer: Lagging, now: float) -> Lagging:
-    """For how long this root calls nothing stable, and why."""
+    """Return the answer with how long this root declares nothing stable, and why."""
     if root.held_until <= now:
         return answer
     return msgspec.structs.replace(
@@ -319,7 +320,7 @@ def _held_by(root: Root, answer: Lagging, now: float) -> Lagging:
 
 
 def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:
-    """Lost peers that hold a position back, and for how long: former children, and peers that a root waits for."""
+    """Return lost peers that hold a position back, and how long: former children, and peers a root waits for."""
     gone: dict[bytes, float] = {}
     if tree.root is not None and tree.root.hold_until > now:
         gone = {node: tree.root.hold_until - now for node in tree.root.awaited if node != UNKNOWN_PEER}
@@ -330,7 +331,7 @@ def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[by
 
 
 def _lacks(holder: Child | OrphanedLease, message: Laggards) -> bool:
-    """Has it not acknowledged a position? A later term than that of the position says that it has."""
+    """Whether it has not acknowledged a position. A term later than the position's counts as acknowledgement."""
     if message.term.of_source:
         return (
             not (isinstance(holder, Child) and holder.sends_only) and holder.needed_from(message.term) < message.index

@@ -1,4 +1,4 @@
-"""This peer leaves all trees: in good order, or because its time to leave is over."""
+"""How this peer leaves all trees: in good order, or because its time to leave is over."""
 
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -22,7 +22,7 @@ class LeavingTrees:
         self.children, self.membership, self.transfer, self.own_streams = children, membership, transfer, own_streams
 
     def begin(self) -> None:
-        """Leave in good order: transfer leadership as root, and send children to their grandparent."""
+        """Begin to leave in good order: transfer leadership where root, and send children to their grandparent."""
         self.trees.leave()
         self.comparing.stop()
         for subscription in list(self.subscribing.all()):
@@ -39,9 +39,9 @@ class LeavingTrees:
         self.transfer.leave()
 
     def end(self) -> None:
-        """The time to leave is over: parents are told, also those that have not all that is kept here.
+        """End what is left when the time to leave is over. Tell parents, even if they lack events kept here.
 
-        Children that have not found others yet are named.
+        Name the children that have not found other parents yet.
         """
         for tree in list(self.trees.by_topic.values()):
             tree.stop_joining()
@@ -51,7 +51,7 @@ class LeavingTrees:
             self.membership.leave_if_idle(tree, anyway=True)
 
     def _end_stream(self, tree: Tree) -> None:
-        """This peer publishes no more: its stream ends, and its neighbours are told where."""
+        """End this peer's stream, as it publishes no more, and tell its neighbours where."""
         self.own_streams.close(tree)
         if tree.sources.mine:
             self.progress.hurry(tree)

@@ -1,6 +1,6 @@
-"""What neighbours in a topic's tree say to each other. Tags 40 to 69 and 110 to 129 are this layer's.
+"""Messages between neighbours in a topic's tree. Tags 40 to 69 and 110 to 129 are this layer's.
 
-`root_messages` and `query_messages` have the rest of them.
+The others are in `root_messages` and `query_messages`.
 """
 
 from typing import Annotated
@@ -20,23 +20,23 @@ from quillcast.protocol.topics.descriptor import Descriptor
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Words = Annotated[str, msgspec.Meta(max_length=1024)]
-"""For people to read."""
+"""Text for people to read."""
 PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
-NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
-BELOW_MAX = 64  # children that a peer names to one that looks for a parent; a guess
+NEWCOMERS_MAX = 64  # peers named that arrived lately; a guess: as many as move when a few forwarders leave at once
+BELOW_MAX = 64  # children that a peer names to a peer that looks for a parent; a guess
 StreamEnd = tuple[AnyTerm, Number, ToldMilestones]
-"""The stream of a source that is over, where it ended, and how long ago it had come how far."""
+"""The stream of a source that has ended, its end, and its milestones."""
 Ends = Annotated[tuple[StreamEnd, ...], msgspec.Meta(max_length=ENDS_TOLD_MAX)]
 AgedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number | None], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
-"""How far terms went that are over, and for how many milliseconds that has been there; None: it is not known."""
+"""How far ended terms went, and for how many milliseconds the events up to there have existed; None: unknown."""
 DatedEnds = Annotated[tuple[tuple[AnyTerm, Number, Number], ...], msgspec.Meta(max_length=2 * ENDS_TOLD_MAX)]
-"""How far terms had come, and for how many milliseconds these events have been there at least."""
+"""How far terms had come, and for how many milliseconds at least these events have existed."""
 
 
 class Have(Message, frozen=True, tag=40):
     """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events.
 
-    `own`: it was here before, and speaks for those that were below it. A peer new to the tree says what its first
+    `own`: it was here before, and speaks for the peers that were below it. A peer new to the tree says what its first
     children have.
     """
 
@@ -54,39 +54,39 @@ class Join(Message, frozen=True, tag=41):
     digest: bytes = b""
     descriptor: Descriptor | None = None
     earliest: bool = False
-    """Start as far back as the parent's buffer reaches, not at its frontier. A child may ask for that later, too."""
+    """Start as far back as the parent's buffer reaches, not at its frontier. A child may also ask for that later."""
     note: bytes = b""
-    """What the application's fault handler added (Scribe, section 3.2)."""
+    """The note that the application's fault handler added (Scribe, section 3.2)."""
     warrant: Warrant | None = None
     """On whose behalf the child subscribes."""
     moved: bool = False
-    """The child left a parent, which may hold its lease: tell those above that it came."""
+    """The child left a parent, which may hold its lease: tell the peers above that it arrived."""
     again: bool = False
-    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    """An answer did not arrive: send this one over the overlay, because the path between the two may be cut."""
     sends_only: bool = False
-    """The child publishes, and wants no events: forward none to it."""
+    """The child only publishes: forward no events to it."""
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
-    """The streams of sources that it knows: how far each came to it without a gap, and below where it is stable."""
+    """The streams of sources that it knows: how far it has each without a gap, and up to where each is stable."""
     ended: Ends = ()
-    """The streams that are over, as far as it remembers."""
+    """The ended streams that it remembers."""
     warrants: tuple[SourceWarrant, ...] = ()
-    """Those of the sources of these streams, where a list says who may publish."""
+    """Those of the sources of these streams, if a list says who may publish."""
     number: Number = 0
-    """Of this parent, by the child's count: the next one has a higher number. 0: it does not count."""
+    """Of this parent, by the child's count: the next one has a higher number. 0: the child does not count."""
     path: tuple[WireId, ...] = ()
-    """From the root to the parent that it left, if it moved."""
+    """From the root to the child's former parent, if it moved."""
     unresponsive: tuple[WireId, ...] = ()
-    """Those that it was referred to and that did not answer: refer it to others, or take it in."""
+    """Peers that it was referred to and that did not answer: refer it to others, or adopt it."""
     milestones: tuple[ToldMilestones, ...] = ()
-    """For each of `streams`, in their order: how long ago it had come how far to the child."""
+    """For each of `streams`, in order: the child's milestones."""
 
     @property
     def is_new(self) -> bool:
-        """Is the child new to the tree, or was it restarted? Then it knows nothing of those that were below it."""
+        """Whether the child is new to the tree or was restarted: then it does not know who was below it."""
         return self.have is None or not self.have.own
 
     def aged(self, by_s: float) -> "Join":
-        """The same after it waited: events have been there for longer."""
+        """Return the same message after it waited: its events have existed for longer."""
         if not (self.milestones or self.ended):
             return self
         ended = tuple((term, end, older(told, by_s)) for term, end, told in self.ended)
@@ -94,7 +94,7 @@ class Join(Message, frozen=True, tag=41):
 
 
 class Rejoin(Message, frozen=True, tag=42):
-    """Sent straight to a parent known beforehand: take `child` in for all these topics, whose parent `lost` is gone."""
+    """Sent directly to a parent known beforehand: adopt `child` in all these topics, whose parent `lost` is gone."""
 
     child: Contact
     lost: bytes
@@ -102,9 +102,9 @@ class Rejoin(Message, frozen=True, tag=42):
 
 
 class Invite(Message, frozen=True, tag=55):
-    """Who plans these topics' trees wants you to be my child: ask me with a `Rejoin`. Keep your parent until then.
+    """The planner of these topics' trees wants you to be my child: send me a `Rejoin`. Keep your parent until then.
 
-    `invitation` shows that: the manager of the receiver's scope gave it to those that are to invite the receiver.
+    `invitation` proves that: the manager of the receiver's scope gave it to the peers that are to invite the receiver.
     """
 
     topics: list[WireId]
@@ -114,11 +114,11 @@ class Invite(Message, frozen=True, tag=55):
 class Accepted(Message, frozen=True, tag=43):
     """You are my child. Enter me as parent: events of `term` from `start` on will come from me.
 
-    `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
-    far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
-    earliest events, and these are not kept any more; None: you did not. `newest` is how far the term has gone, as far
-    as I know: your subscriptions that begin now begin there. `streams`: of each source, from where on its events will
-    come, and how far they came to me.
+    `path` leads from the root to me. `fallbacks` are parents to turn to if I am lost, best first. `past` says how far
+    earlier terms went, as far as I know: you are to get the rest of them too. `gone`: you asked for the earliest
+    events, and these are no longer kept; None: you did not ask. `newest` is how far the term has gone, as far as I
+    know: your subscriptions that begin now begin there. `streams`: for each source, from where on its events will come,
+    and how far I have them.
     """
 
     topic: WireId
@@ -132,24 +132,24 @@ class Accepted(Message, frozen=True, tag=43):
     newest: Number = 0
     streams: tuple[tuple[AnyTerm, Number, Number], ...] = ()
     sends_only: bool = False
-    """You asked for no events: none will come."""
+    """You asked for no events, so none will come."""
     ended: Ends = ()
-    """The streams of sources that are over, as far as it remembers."""
+    """The ended streams of sources that I remember."""
     warrants: tuple[SourceWarrant, ...] = ()
-    """Those of the sources of `streams`, where a list says who may publish."""
+    """Those of the sources of `streams`, if a list says who may publish."""
     version: Number = 0
     """Of the topic's descriptor: a child that knows an earlier one has restarted since its Join, and asks again."""
     milestones: tuple[ToldMilestones, ...] = ()
-    """For each of `streams`, in their order: how long ago it had come how far to me."""
+    """For each of `streams`, in order: my milestones."""
     number: Number = 0
-    """How many parents I have had (`Move`): it tells a former parent of mine whether I was restarted since."""
+    """How many parents I have had (`Move`). It tells a former parent of mine whether I was restarted since."""
 
 
 class Refused(Message, frozen=True, tag=44):
     """I cannot be your parent in this topic.
 
     `why` is loop, orphan, leaving, full (ask one of `instead`), unknown, describe, denied (by `rule`, to anybody), or
-    unusable: it has another root scope, or I am in too many topics, as `rule` says.
+    unusable: the topic has another root scope, or I am in too many topics, as `rule` says.
     """
 
     topic: WireId
@@ -157,28 +157,28 @@ class Refused(Message, frozen=True, tag=44):
     instead: tuple[Contact, ...] = ()
     rule: str = ""
     key: Key = b""
-    """Denied: the credential of the warrant that your Join showed; empty: it showed none. Others may be accepted."""
+    """Denied: the credential of the warrant in your Join; empty: it had none. Others may be accepted."""
 
 
 class Leave(Message, frozen=True, tag=45):
-    """Take me out of your children table. `moved`: my lease, or those of others that I spoke for, go on elsewhere."""
+    """Remove me from your children table. `moved`: my lease, or others that I spoke for, continue elsewhere."""
 
     topic: WireId
     moved: bool = False
     leases: tuple[WireId, ...] = ()
-    """Whose they are, each with all below it; none named: mine."""
+    """The peers with these leases, each with all below it; empty: only me."""
     up_to: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
-    """The lowest peer above both you and my new parent, as far as I know: no other need hear that I moved."""
+    """The lowest peer above both you and my new parent, as far as I know: no peer above it must hear that I moved."""
     number: Number = 0
     """How many parents I have had. If I have joined you again since (`Join.number`), this is old. 0: it is not."""
     lives: tuple[Number, ...] = ()
-    """For each of `leases`, in their order, the number of its last move that I know: it tells a restart. 0: of none."""
+    """For each of `leases`, in order, the number of its last move that I know, which shows a restart. 0: unknown."""
     left_s: tuple[Seconds, ...] = ()
-    """For each of them, how much longer it goes on."""
+    """For each of them, how much longer it lasts."""
     run: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
-    """My incarnation, if it began within a lease: where I came to you in an earlier one, leases go on below me."""
+    """My incarnation, if it began within a lease. If I came to you in an earlier one, leases continue below me."""
     declined: bool = False
-    """Another's answer to my Join came first, so yours made me no child. What you wait for of me goes on as before."""
+    """Another answer to my Join came first, so yours made me no child. You still wait for me as before, if you did."""
 
 
 UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]
@@ -187,35 +187,35 @@ UpTo = Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)]
 class LeaseHeld(Message, frozen=True, tag=114):
     """I lost you as a child in these topics, and your lease holds back what I report. Are you elsewhere now?
 
-    If so, answer `HasOtherParent`, and have your parent name you to those above (`NameAgain`). Where nobody needs the
-    topic, answer `LeaseOver`.
+    If so, answer `HasOtherParent`, and have your parent name you to the peers above it (`NameAgain`). For topics that
+    nobody needs, answer `LeaseOver`.
     """
 
     leases: Annotated[list[tuple[WireId, Number, tuple[WireId, ...]]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
-    """topic, the number by which you had come to me (`Join.number`), the path from the root to me"""
+    """topic, the number with which you had joined me (`Join.number`), the path from the root to me"""
 
 
 class HasOtherParent(Message, frozen=True, tag=117):
-    """Another is my parent in these topics. Tell those above that you wait for me: they may know that I came there."""
+    """I have another parent in these topics. Tell the peers above that you wait for me: they may know of my move."""
 
     topics: Annotated[list[tuple[WireId, UpTo]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
     """topic, the lowest peer above us both, as far as I know"""
 
 
 class LeaseOver(Message, frozen=True, tag=116):
-    """I was your child in these topics, in this life of mine. Neither I nor anybody who was below me needs them."""
+    """I was your child in these topics, in this incarnation. Neither I nor any peer that was below me needs them."""
 
     leases: Annotated[list[tuple[WireId, Number]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
-    """topic, the number by which you asked"""
+    """topic, the number that you asked with"""
 
 
 class NameAgain(Message, frozen=True, tag=115):
-    """From a child: another peer still holds my lease in these topics. Tell those above you again that I came."""
+    """From a child: another peer still holds my lease in these topics. Tell the peers above you again about me."""
 
     topics: Annotated[list[tuple[WireId, UpTo]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
-    """topic, the lowest peer that needs to hear of it; empty: the root"""
+    """topic, the lowest peer that must hear of it; empty: the root"""
     number: Number = 0
-    """How many parents I have had by now: for you, if you took me back without a Join, and so do not know (`Move`)."""
+    """How many parents I have had by now. You do not know it if you took me back without a Join (`Move`)."""
 
 
 class Orphaned(Message, frozen=True, tag=46):
@@ -226,9 +226,9 @@ class Orphaned(Message, frozen=True, tag=46):
 
 
 class StreamsEnded(Message, frozen=True, tag=56):
-    """To all neighbours in the tree, after a partition: these streams of sources went further than they had known.
+    """To all neighbours in the tree, after a partition: these streams of sources went further than neighbours knew.
 
-    Peers that are owed what lies beyond have lost it. They pass on what is news to them.
+    Peers that should have received the events beyond have lost them. Pass on what is news to you.
     """
 
     topic: WireId
@@ -242,27 +242,27 @@ class CutLeases(Message, frozen=True, tag=68):
     term: AnyTerm
     index: Number
     slow: bool = False
-    """Only those of subscribers without room for what their peer has: the session is to end, and buffers have room."""
+    """Only leases of subscribers without room for what their peer has: the session is to end, and buffers have room."""
 
 
 class Denied(Message, frozen=True, tag=61):
-    """What you published was not admitted, by this descriptor's list. Show a warrant that it names.
+    """Your events were not admitted, because of this descriptor's list. Show a warrant that it names.
 
     From the root, or from a neighbour of a source.
     """
 
     descriptor: Descriptor
     full: bool = False
-    """Not by the list: the topic has as many sources as it may have. Come again later."""
+    """The reason is not the list: the topic has as many sources as it may have. Try again later."""
 
 
 class Farewell(Message, frozen=True, tag=120):
-    """I leave, and have no parent: nobody need wait for me. `moved`: leases of others that I spoke for go on."""
+    """I leave and have no parent: nobody must wait for me. `moved`: leases of others that I spoke for continue."""
 
     topic: WireId
     moved: bool = False
     leases: tuple[WireId, ...] = ()
-    """As in `Leave`; none named: there are too many."""
+    """As in `Leave`; empty: there are too many."""
     lives: tuple[Number, ...] = ()
     left_s: tuple[Seconds, ...] = ()
     number: Number = 0
@@ -270,7 +270,7 @@ class Farewell(Message, frozen=True, tag=120):
 
 
 class FarewellHeard(Message, frozen=True, tag=121):
-    """You may go: I wait for those whom you named, and tell those above me of you."""
+    """You may go: I wait for the peers that you named, and tell the peers above me about you."""
 
     topic: WireId
 

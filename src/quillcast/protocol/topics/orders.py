@@ -1,4 +1,4 @@
-"""What this layer's parts order of others (`state/effects.py`): done at once, before the part goes on."""
+"""Orders of this layer's parts to others (`state/effects.py`): carried out at once, before the part continues."""
 
 from typing import get_args
 
@@ -24,7 +24,7 @@ class TopicOrders:
         dispatch.on_orders(get_args(effects.LinkEffect), self._at_link)
 
     def _at_place(self, effect: effects.PlaceEffect) -> None:
-        """This peer's place in a tree, or the neighbours in it, change."""
+        """This peer's place in a tree, or its neighbours there, change."""
         parts = self.parts
         tree = parts.trees.get(effect.topic)
         if tree is None:
@@ -56,7 +56,7 @@ class TopicOrders:
                 parts.subscribing.fail(tree, error, key)
 
     def _at_arrival(self, effect: effects.ArrivalEffect) -> None:
-        """Children and words of what they have came."""
+        """Children, or reports of what they have, arrived."""
         parts = self.parts
         tree = parts.trees.get(effect.topic)
         if tree is None:
@@ -75,7 +75,7 @@ class TopicOrders:
                 parts.intake.room_again(tree)
 
     def _at_root(self, effect: effects.RootEffect) -> None:
-        """A topic gets another root, or other settings, or needs them."""
+        """A topic gets another root, gets other settings, or needs them."""
         parts = self.parts
         tree = parts.trees.get(effect.topic)
         if tree is None:
@@ -103,10 +103,10 @@ class TopicOrders:
                 parts.sessions.asked(tree, request)
 
     def _at_gap(self, effect: effects.GapEffect) -> None:
-        """Bundles are missing, or came."""
+        """Bundles are missing, or arrived."""
         parts = self.parts
         match effect:
-            case effects.GapNoticed(topic):  # the first, as it comes with many reports
+            case effects.GapNoticed(topic):  # handled first, because it comes with many reports
                 parts.recovery.look_soon(topic)
             case effects.FrontFilled(topic, term):
                 parts.recovery.front_filled(topic, term)
@@ -116,7 +116,7 @@ class TopicOrders:
                 parts.stream_reporting.came(topic, term, source)
 
     def _at_request(self, effect: effects.RequestEffect) -> None:
-        """Somebody wants something of a topic, or it has other settings: it may have no tree here."""
+        """A peer requests something of a topic, or the topic has other settings. It may have no tree here."""
         parts = self.parts
         match effect:
             case effects.AwaitRoot(topic, request):
@@ -132,7 +132,7 @@ class TopicOrders:
                     parts.table.take_held(parts.trees[topic].flow)
 
     def _at_link(self, effect: effects.LinkEffect) -> None:
-        """Neighbours, and the orders of scopes, change what several topics go by."""
+        """Neighbours, or the orders of scopes, change something that several topics depend on."""
         parts = self.parts
         match effect:
             case effects.Invited(topics, parent):
@@ -148,7 +148,7 @@ class TopicOrders:
                 self.scribe.root_scopes_changed()
 
     def _learned(self, descriptor: Descriptor, *, lists: bool, first: bool) -> None:
-        """If the topic has a tree here, that goes by its settings. Those who may not have its events go first."""
+        """Apply a descriptor to the topic's tree here, if any. Peers that may not have its events go first."""
         parts, topic = self.parts, descriptor.topic
         if topic in parts.trees:
             parts.publishing.own_streams.settings_learned(parts.trees[topic])

@@ -1,17 +1,17 @@
 """The parts of the topics layer, made from the bottom up.
 
-A part knows only those that are made before it, and a folder only those before it. From the bottom up:
+A part knows only the parts made before it, and a folder only the folders before it. From the bottom up:
 
 - `state/`: what is known of topics (`known.py`), the trees here (`trees.py`), the terms of roots (`terms.py`), what to
   report (`progress.py`) and when (`schedule.py`), and how much to keep (`flow_control.py`);
 - `membership/`: local subscriptions (`subscribing.py`), this peer as a parent (`joins.py`, `children.py`) and as a
-  child (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
-- `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`,
-  `sealing.py`), what others ask of it (`rendezvous.py`, `settings.py`), and how it becomes root and ceases to be it
+  child (`membership.py`), reports of neighbours (`reporting.py`), what follows a loss (`repair.py`);
+- `root/`: this peer as a root: its state at replicas (`replication.py`), publishers' events (`intake.py`,
+  `sealing.py`), requests of others (`rendezvous.py`, `settings.py`), and how it becomes root and resigns
   (`candidacy.py`, `root_terms.py`, `leadership_transfer.py`);
 - `publishing/`: its own publishers (`publishing.py`), their roots (`root_finder.py`), its streams as a source
   (`own_streams.py`), the topics that it creates and changes (`creating.py`, `changes.py`);
-- what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
+- periodic checks (`housekeeping.py`), and queries (`inspection.py`).
 """
 
 from collections import Counter
@@ -245,7 +245,7 @@ class Parts:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise AssertionError unless every tree is sound and the indexes by link agree with them."""
+        """Raise AssertionError unless every tree is consistent and the indexes by link agree with them."""
         trees = self.trees.values()
         for tree in trees:
             tree.check_place(self.host.me)

@@ -1,4 +1,4 @@
-"""What peers, publishers, replicas and successors say to a topic's root, and it to them."""
+"""Messages of peers, publishers, replicas and successors to a topic's root, and of the root to them."""
 
 from typing import Annotated
 
@@ -20,25 +20,25 @@ from quillcast.protocol.topics.messages import (
     Words,
 )
 
-LOST_TOLD_MAX = 16  # peers that would know a topic and are lost; a guess: more than keep its state
+LOST_TOLD_MAX = 16  # lost peers that would know a topic; a guess: more than keep its state
 FOLLOWED_MAX = 16  # terms that a transfer names as its own line; a guess: more than begin within a lease
 
 
 class Create(Message, frozen=True, tag=47):
-    """Routed to the topic. The root enters the descriptor and answers Created."""
+    """Routed to the topic. Enter the descriptor and answer Created."""
 
     descriptor: Descriptor
     creator: Contact
     again: bool = False
-    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    """An answer did not arrive: send this one over the overlay, because the path between the two may be cut."""
     number: Number = 0
-    """The creator's, for the answer."""
+    """The creator's number, for the answer."""
     term: Term = NO_TERM
-    """The latest under which the creator's peer used the topic: then it is not new."""
+    """The latest term in which the creator's peer used the topic: then it is not new."""
 
 
 class Created(Message, frozen=True, tag=48):
-    """The topic stands with this descriptor, maybe an earlier one."""
+    """The topic exists with this descriptor, maybe an earlier one."""
 
     descriptor: Descriptor
     holders: Number = 0
@@ -57,18 +57,18 @@ class FindRoot(Message, frozen=True, tag=49):
     warrants: tuple[Warrant, ...] = ()
     """On whose behalf the peer publishes."""
     again: bool = False
-    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    """An answer did not arrive: send this one over the overlay, because the path between the two may be cut."""
     spoke_s: Seconds | None = None
-    """How long ago the root of that term spoke; None if none did."""
+    """How long ago the root of that term was heard from; None: never."""
     settled: DatedEnds = ()
-    """Terms that were stable below an index, as roots told the peer. A peer whose lease was cut may not know all."""
+    """Terms that were stable up to an index, as roots told the peer. A peer whose lease was cut may not know all."""
     dropped: DatedEnds = ()
-    """Terms that admitted events which publishers here discarded before these were stable, and up to which index."""
+    """Terms whose events publishers here discarded before they were stable, and up to which index."""
     root_scope: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """The root scope that the topic has for the publisher's peer, which need not show a descriptor."""
+    """The topic's root scope as the publisher's peer knows it. That peer need not show a descriptor."""
 
     def aged(self, by_s: float) -> "FindRoot":
-        """The same after it waited: the root spoke earlier, and events have been there for longer."""
+        """Return the same message after it waited: the root spoke earlier, and events have existed for longer."""
         spoke_s = None if self.spoke_s is None else self.spoke_s + by_s
         settled, dropped = (_older(each, by_s) for each in (self.settled, self.dropped))
         return msgspec.structs.replace(self, spoke_s=spoke_s, settled=settled, dropped=dropped)
@@ -84,21 +84,21 @@ class RootIs(Message, frozen=True, tag=50):
 
 
 class NotRoot(Message, frozen=True, tag=51):
-    """The sender is not the topic's root, whatever its address once was; `root` may be, else ask the overlay."""
+    """The sender is not the topic's root, whatever its address once was. `root` may be; otherwise ask the overlay."""
 
     topic: WireId
     root: Contact | None
     unknown: bool = False
-    """Nobody created the topic, and this network creates none on first use."""
+    """Nobody created the topic, and this network does not create topics on first use."""
     why: Words = ""
-    """Why the topic cannot be used as the sender of the request wants to, in a sentence."""
+    """Why the sender of the request cannot use the topic as it wants, in a sentence."""
 
 
 class Receipts(Message, frozen=True, tag=52):
-    """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases acknowledged it.
+    """From the root, for each publisher: all below `admitted` has positions, all below `stable` is acknowledged by all.
 
-    It speaks of what its term admitted; what the publisher discarded before that, the publisher knows itself. What the
-    root `lacks` is to be sent again: later events of the publisher were here, and most of them are kept.
+    Both concern what the root's term admitted; what the publisher discarded before that, the publisher itself knows.
+    Send again what the root `lacks`: it received later events of the publisher, and keeps most of them.
     """
 
     topic: WireId
@@ -106,21 +106,21 @@ class Receipts(Message, frozen=True, tag=52):
     marks: list[tuple[bytes, Number, Number, Annotated[tuple[Range, ...], msgspec.Meta(max_length=LACKS_MAX)]]]
     """publisher, admitted, stable, lacks"""
     partitioned: bool = False
-    """The root does not reach most of the topic's replicas: there may be another root beyond a partition."""
+    """The root does not reach most of the topic's replicas: there may be another root across a partition."""
     version: Number = 0
     """Of the topic's descriptor: a peer that knows an earlier one asks for the root, and gets this one."""
     settled: Number = 0
     """The index below which the term is stable."""
     held_back: bool = False
-    """The topic waits for slow subscribers, and buffers have no more room for it: send nothing new until I say so."""
+    """The topic waits for slow subscribers, and buffers are full: send nothing new until the root says so."""
     index: Number = 0
-    """The index that the term has come up to: what was admitted stands below it."""
+    """The index that the term has reached: all admitted events are below it."""
 
 
 class TransferLeadership(Message, frozen=True, tag=53):
     """You are closer to this topic than I: be its root under a later term. My buffer follows as repairs.
 
-    My term was `term`, it went up to `index`, and below `stable` all leases had acknowledged it.
+    My term was `term`, it went up to `index`, and all leases had acknowledged it below `stable`.
     """
 
     descriptor: Descriptor
@@ -128,21 +128,21 @@ class TransferLeadership(Message, frozen=True, tag=53):
     index: Number
     stable: Number
     heard: Term = NO_TERM
-    """The highest term I heard of."""
+    """The highest term that I know of."""
     hold_s: Seconds = 0.0
-    """I would have called nothing stable for so long yet."""
+    """For how much longer I would have declared nothing stable."""
     leases: tuple[WireId, ...] = ()
     """The peers to wait for before anything is declared stable: me, with all below me; if I leave, those below me."""
     frontiers: tuple[tuple[WireId, Number], ...] = ()
-    """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
+    """Per publisher: its admitted events below that sequence are stable, and must not be admitted again."""
     ended: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=NEWCOMERS_MAX)] = ()
     """Peers that left in good order lately: a peer that names a lease of theirs does not know that yet."""
     past: AgedEnds = ()
-    """How far earlier terms went that I still keep something of, or want something of."""
+    """How far earlier terms went of which I still keep or want something."""
     forgotten: AgedEnds = ()
     """... and those of which nobody wants anything any more."""
     streams: Ends = ()
-    """The streams of sources that are over: only I may know how far they went."""
+    """The ended streams of sources: only I may know how far they went."""
     rival: Descriptor | None = None
     """As in `TopicEntry`."""
     followed: Annotated[tuple[Term, ...], msgspec.Meta(max_length=FOLLOWED_MAX)] = ()
@@ -150,29 +150,29 @@ class TransferLeadership(Message, frozen=True, tag=53):
     lives: tuple[Number, ...] = ()
     """For each of `leases`, as in `Leave`."""
     there_ms: Number = 0
-    """For how many milliseconds all that my term had has been there at least."""
+    """For how many milliseconds at least all events of my term have existed."""
     ended_by: tuple[Number, ...] = ()
-    """For each of `ended`, the number of its last move; 0: it is not known."""
+    """For each of `ended`, the number of its last move; 0: unknown."""
 
 
 class Transferred(Message, frozen=True, tag=69):
-    """I know now what the root of this term knew: if you leave, you need not tell anybody else."""
+    """I now know what the root of this term knew: if you leave, you need not tell any other peer."""
 
     topic: WireId
     term: Term
 
 
 class AnotherFollows(Message, frozen=True, tag=118):
-    """To the root that transferred its term to me: I shall not be the next root. Tell this peer what you told me.
+    """To the root that transferred its term to me: I will not be the next root. Tell this peer what you told me.
 
-    Name these to be waited for, too.
+    Name these peers as well, to be waited for.
     """
 
     topic: WireId
     term: Term
     root: Contact
     leases: tuple[WireId, ...] = ()
-    """Me, with all below me, if anybody is."""
+    """Me, with all below me, if there are any."""
     lives: tuple[Number, ...] = ()
     """For each of `leases`, as in `Leave`."""
 
@@ -187,20 +187,20 @@ class RecordState(Message, frozen=True, tag=54):
 
 
 class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What a peer knows of a topic: nothing at all, if there is neither a descriptor nor a term."""
+    """What a peer knows of a topic; nothing, if there is neither a descriptor nor a term."""
 
     topic: WireId
     descriptor: Descriptor | None
     term: Term
-    """The highest one that it heard of."""
+    """The highest one that it knows of."""
     is_root: bool = False
     """It is the topic's root."""
     doubtful_s: Seconds = 0.0
-    """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
+    """For how long a topic that it does not know may have been in use: most peers that would know were lost lately."""
     rival: Descriptor | None = None
-    """Of no owner, and so it does not stand beside `descriptor`; but terms are of its session, which is a later one."""
+    """It has no owner, so it loses to `descriptor`, but terms belong to its session, which is a later one."""
     has_closer: bool = False
-    """It knows another peer that is closer to the topic than the one that asked."""
+    """It knows another peer that is closer to the topic than the asker."""
     lost: Annotated[tuple[WireId, ...], msgspec.Meta(max_length=LOST_TOLD_MAX)] = ()
     """The lost peers that are the reason for `doubtful_s`. The asker may have reached them."""
 
@@ -218,13 +218,13 @@ class StateAnswer(Message, frozen=True, tag=63):
 
     entries: Annotated[list[TopicEntry], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
     joining: bool = False
-    """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
+    """It has just started and was told nothing yet: that it does not know a topic means nothing."""
     number: Number = 0
     """That of the question."""
 
 
 class Recorded(Message, frozen=True, tag=64):
-    """The sender keeps these, as it was told: topic, term, the descriptor's digest."""
+    """The sender keeps these, as requested: topic, term, the descriptor's digest."""
 
     topics: Annotated[list[tuple[WireId, Term, bytes]], msgspec.Meta(max_length=PAGE_TOPICS_MAX)]
 
@@ -254,7 +254,7 @@ class StateDigest(Message, frozen=True, tag=65):
 class StillOpen(Message, frozen=True, tag=67):
     """From a root: these publishers of yours are silent. Answer Closed for those that your process does not have.
 
-    They hear of changed settings by this, if the word of a change was lost. So do those who published nothing yet.
+    It also tells them of changed settings, if the message about a change was lost, including publishers without events.
     """
 
     publishers: list[tuple[WireId, WireId]]
@@ -264,7 +264,7 @@ class StillOpen(Message, frozen=True, tag=67):
 
 
 class Closed(Message, frozen=True, tag=66):
-    """To a root: these publishers of mine publish no more, and nothing of theirs waits for your word."""
+    """To a root: these publishers of mine have ended, and no event of theirs waits for an answer of yours."""
 
     publishers: list[tuple[WireId, WireId]]
     """topic, publisher"""

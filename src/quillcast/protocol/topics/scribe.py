@@ -1,8 +1,8 @@
 """Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. `Scribe` passes each upcall to this
-layer's parts (`parts.py`); what they order of each other is carried out by `orders.py`. What travels in the tree is the
-data path's matter (`protocol.forwarding`).
+layer's parts (`parts.py`); `orders.py` carries out what they order from each other. What travels in the tree belongs to
+the data path (`protocol.forwarding`).
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.link_reports import is_topic, stream_of
 
 _ANSWERS = (Accepted, Created, RootIs)
-"""What comes over the overlay where it did not come straight (`Answers.tell`)."""
+"""Messages that arrive over the overlay if they could not be sent directly (`Answers.tell`)."""
 
 
 class Scribe:
-    """What the layers below tell this one: one peer's part in the topic trees."""
+    """The upcalls of the layers below: one peer's part in the topic trees."""
 
     __slots__ = ("parts",)
 
@@ -30,10 +30,10 @@ class Scribe:
     # ---- topics
 
     def awaited(self, topic: bytes) -> list[Contact]:
-        """Whose answer this peer waits for until it takes part in a topic.
+        """Return the peers whose answer this peer waits for until it takes part in a topic.
 
-        Replicas if it is to be root, else the peer that it asked itself for a parent, or the next one on the way to
-        the root. Until it is part of the network, whom it joins that through.
+        These are replicas if it is to be root; otherwise the peer that it asked for a parent, or the next one on the
+        path to the root; before it is part of the network, the peer that it joins through.
         """
         parts = self.parts
         if not parts.overlay.active:
@@ -46,7 +46,7 @@ class Scribe:
     # ---- upcalls of the overlay
 
     def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
-        """A Join on its way to the root ends here, for this peer takes the child in."""
+        """Upcall of the overlay: a Join ends here on its path to the root if this peer adopts the child."""
         parts = self.parts
         if not parts.terms.believes(message) or parts.rendezvous.refuses_scope(message):
             return None
@@ -55,21 +55,21 @@ class Scribe:
         return message, next_hop
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
-        """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
+        """Upcall of the overlay: this peer is the topic's rendezvous point, or the message was routed to it."""
         parts = self.parts
         if parts.open_trees.leaving or not parts.terms.believes(message):
-            return  # the sender asks again, and then it reaches the closest of the other peers
+            return  # the sender asks again, and then reaches the closest of the other peers
         if parts.rendezvous.refuses_scope(message) or parts.rendezvous.refuses_for_room(message):
             return
         if not isinstance(message, _ANSWERS):
             parts.dispatch.routed(message)
-        elif key == parts.host.me:  # else whom it was for is gone
+        elif key == parts.host.me:  # else the peer that it was for is gone
             parts.dispatch.message(source, message)
 
     def root_scopes_changed(self) -> None:
         """Managers name other scopes as root scopes of topics, or other peers as their rendezvous points.
 
-        The first time, nothing has left this peer yet: what its applications asked for goes by what they say.
+        The first time, this peer has sent nothing yet: requests of its applications follow the managers' orders.
         """
         parts = self.parts
         if parts.overlay.active:
@@ -83,7 +83,7 @@ class Scribe:
         parts.publishing.root_anew()
 
     def leaf_set_changed(self) -> None:
-        """The closest peer to a topic may have changed."""
+        """Upcall of the overlay: the closest peer to a topic may have changed."""
         parts = self.parts
         parts.leadership_transfer.leaf_set_changed()
         parts.replication.leaf_set_changed()
@@ -93,15 +93,15 @@ class Scribe:
     # ---- upcalls of the links
 
     def lost(self, contact: Contact) -> None:
-        """Upcall of the failure detector: one neighbour lost means every tree link to it."""
+        """Upcall of the failure detector: one lost neighbour means all tree links to it are lost."""
         self.parts.children.lost(contact)
         self.parts.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:
-        """Upcall of the failure detector. Nothing is believed of old: the link's streams tell anew what each holds."""
+        """Upcall of the failure detector. Old reports do not count: the link's streams report again what each holds."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """Upcall of the link's stream: what a neighbour reports on a topic, or on a source's stream in one."""
+        """Upcall of the link's stream: a neighbour's report on a topic, or on a source's stream in one."""
         if is_topic(key):
             self.parts.reporting.changed(sender, key, value)
         else:
@@ -109,12 +109,12 @@ class Scribe:
             self.parts.stream_reporting.changed(sender, key, value)
 
     def kept(self, key: bytes) -> bytes:
-        """The topic's id as its tree has it."""
+        """Return the topic's id as its tree stores it."""
         tree = self.parts.trees.get(key)
         return key if tree is None else tree.topic
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
+        """Continue the channels to a peer that has credit again, in turn, and the publishers whose root it is."""
         parts = self.parts
         node = contact.node_id
         beside = (parts.trees[topic] for topic in parts.placement.leading_to(node) if topic in parts.trees)
