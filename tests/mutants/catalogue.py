@@ -1193,7 +1193,7 @@ MUTANTS = (
         "farewell-beyond-numbers",
         "What a member says never makes an honest peer's reports malformed.",
         "protocol/topics/membership/children.py",
-        "        number = min(message.number + 1, NUMBER_MAX)  # as if it had come here\n",
+        "        number = min(message.number + 1, NUMBER_MAX)  # as if it had joined here\n",
         "        number = message.number + 1\n",
         "protocol/topics/test_hostile.py::test_a_farewell_with_the_largest_number_does_not_make_honest_reports_malformed",
     ),

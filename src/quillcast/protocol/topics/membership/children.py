@@ -1,4 +1,4 @@
-"""Children tables: whom this peer forwards a topic's bundles to (Scribe, section 3.1, membership management)."""
+"""Children tables: where this peer forwards a topic's bundles (Scribe, section 3.1, membership management)."""
 
 from collections.abc import Mapping
 from itertools import chain, repeat
@@ -43,8 +43,8 @@ class ChildrenTables:
         self.host, self.config, self.links, self.trees = host, config, links, trees
         self.placement, self.schedule, self.source_streams = placement, schedule, source_streams
         self.progress, self.dispatch = progress, dispatch
-        self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
-        self.barred: dict[tuple[bytes, bytes], float] = {}  # topic and child that may have nothing more, since when
+        self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child without a report since it was entered
+        self.barred: dict[tuple[bytes, bytes], float] = {}  # topic and child that may get no more events, since when
         dispatch.on_message(Leave, self.left)
 
     # ---- entries
@@ -52,7 +52,7 @@ class ChildrenTables:
     def enter(self, tree: Tree, contact: Contact, start: int, starts: Starts = (), join: Join | None = None) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on.
 
-        And from one of each stream of a source, unless it only publishes.
+        It is also served from an index of each stream of a source, unless it only publishes.
         """
         contact = interned(contact)
         node = contact.node_id
@@ -69,13 +69,13 @@ class ChildrenTables:
         known = {term: milestones for (term, *_), milestones in told}
         ended = join.ended if join is not None else ()
         self.source_streams.joined(tree, child, starts, known, ended)
-        former = tree.leases.children.get(node)  # its Join may come twice
-        lease = (None if child.sends_only else tree.leases.orphaned.get(node)) or former  # ends when the child speaks
+        former = tree.leases.children.get(node)  # its Join may arrive twice
+        lease = (None if child.sends_only else tree.leases.orphaned.get(node)) or former  # ends when the child reports
         tree.enter(child)
         self.placement.install(tree)
         if lease is not None:
             child.continue_from(lease, start)
-        report = self.links.told(node, tree.topic) if join is not None else None  # else it is what it says now
+        report = self.links.told(node, tree.topic) if join is not None else None  # else that is its latest report
         if isinstance(report, ChildReport):
             child.take_up(report)
             tree.came_to(report.reach if report.term == tree.term else 0)
@@ -96,7 +96,7 @@ class ChildrenTables:
         return child
 
     def _count(self, tree: Tree, child: Child, join: Join | None, former: Child | OrphanedLease | None) -> None:
-        """By which of its moves has it come? Who joins again, or whose Join is an old one, came by an earlier one."""
+        """Count by which of its moves it came. Whoever joins again, or sent an old Join, came by an earlier one."""
         move = former.move if former is not None else None
         if move is not None:
             child.came_by(move.number, move.up_to)
@@ -106,11 +106,11 @@ class ChildrenTables:
             child.came_by(join.number, lowest_above_both(join.path, tree.path_here(self.host.me)))
 
     def await_word(self, tree: Tree, child: Child) -> None:
-        """The child has yet to say a word as one; who never does is none."""
+        """Wait for the child's first report as a child. A peer that never sends one is none."""
         self.unheard[tree.topic, child.contact.node_id] = self.host.now()
 
     def heard_from(self, tree: Tree, child: Child) -> None:
-        """A child speaks for itself and for those that came below it: their orphaned leases end."""
+        """A child speaks for itself and for the peers that came below it: end their orphaned leases."""
         if child.sends_only:
             return
         moves = child.speaks_for
@@ -122,7 +122,7 @@ class ChildrenTables:
                 self.schedule.touch(tree)
 
     def crowded(self, topic: bytes, child: bytes) -> str:
-        """Why there is no room for a child in one more topic, in a sentence: at this peer, or in the child's part."""
+        """Return a sentence why a child has no room in one more topic, at this peer or in the child's share."""
         share, tree = self.trees.known.forgetting.topics_max // 2, self.trees.by_topic.get(topic)
         if tree is not None and child in tree.leases.children:
             return self.trees.known.crowded(topic)
@@ -136,13 +136,13 @@ class ChildrenTables:
         return why
 
     def refers(self, tree: Tree, newcomer: Contact) -> bool:
-        """Is a newcomer to join somebody else, rather than this peer?"""
+        """Whether a newcomer must join another peer instead of this one."""
         return bool(self.placement.refer(tree, newcomer))
 
     def forgot(self, tree: Tree, join: Join) -> None:
-        """A peer that was restarted joins anew: leases go on of those below it, of whom it knows nothing any more.
+        """A peer that was restarted joins again: the leases below it continue, because it no longer knows them.
 
-        It knows of those that were below it by another move of the same life, if this Join is an old one.
+        If this Join is an old one, it still knows those that came below it by another move of the same life.
         """
         node = join.child.node_id
         former = tree.leases.children.get(node)
@@ -156,7 +156,7 @@ class ChildrenTables:
     # ---- rights
 
     def bar(self, tree: Tree) -> None:
-        """By another list some children may have nothing more: they get nothing, and leave by themselves."""
+        """After a change of the access list, stop serving children that it does not allow. They leave by themselves."""
         for node, child in tree.leases.children.items():
             if not child.sends_only and denied(tree.descriptor, node, child.right) is not None:
                 child.bar()
@@ -165,14 +165,14 @@ class ChildrenTables:
         self.placement.install(tree)
 
     def send_allowed_away(self, tree: Tree, parent: Contact) -> None:
-        """This peer may not subscribe any more: children that may turn to its own parent."""
+        """This peer may no longer subscribe: send away children that may turn to its own parent."""
         for node, child in list(tree.leases.children.items()):
             if not child.barred:
                 self.host.send(child.contact, Orphaned([tree.topic], (parent,)))
                 self.remove(tree, node, "refused", lease=True)
 
     def _remove_barred(self, now: float, *, paused: bool) -> None:
-        """A child that stays although it may not have anything holds nobody up for longer than a lease."""
+        """Remove barred children after a lease, so that one that stays delays nobody for longer."""
         for (topic, node), since in list(self.barred.items()):
             tree = self.trees.by_topic.get(topic)
             child = tree.leases.children.get(node) if tree is not None else None
@@ -198,10 +198,10 @@ class ChildrenTables:
         numbers: Mapping[bytes, int] = EMPTY,
         up_to: bytes | None = None,
     ) -> None:
-        """Take a child out of the table; where a lease goes on, its last report still holds stability back.
+        """Take a child out of the table. If a lease continues, its last report still holds stability back.
 
-        `whose` lease it is, and the numbers of their moves: its own if it says nothing else. `up_to`: it moves, and
-        peers up to there are to hear of that.
+        `whose` leases continue, with the `numbers` of their moves: the child's own if it names no others. `up_to`: the
+        child moves, and peers up to that one must hear of it.
         """
         child = take_out(tree, node)
         tree.answer(node)
@@ -231,9 +231,9 @@ class ChildrenTables:
         )
 
     def lost(self, contact: Contact) -> None:
-        """Upcall of the failure detector: the leases of a lost neighbour go on for a while.
+        """Upcall of the failure detector: the leases of a lost neighbour continue for a while.
 
-        It is told, because it may hear this peer, and not know that nothing comes back.
+        The neighbour is told, because it may hear this peer without knowing that its own messages do not arrive.
         """
         node = contact.node_id
         lost = [tree for tree in self.trees.linked(node) if node in tree.leases.children]
@@ -244,13 +244,13 @@ class ChildrenTables:
         self._go_after(lost)
 
     def send_away(self, tree: Tree) -> None:
-        """The children of a peer that finds no parent look for others, and it may become a child of one of them."""
+        """Send the children of a peer without parent to others, so that it may become a child of one of them."""
         for node, child in list(tree.leases.children.items()):
             self.host.send(child.contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)
 
     def died(self, contact: Contact) -> None:
-        """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
+        """A peer has ended, and its leases with it. The leases of peers below it continue: they join elsewhere."""
         node = contact.node_id
         linked = [tree for tree in self.trees.linked(node) if node in tree.leases.children]
         died = [tree for tree in linked if self.links.is_leaf(node, tree.topic)]
@@ -264,18 +264,18 @@ class ChildrenTables:
                 self.schedule.touch(tree)
 
     def _go_after(self, gone: list[Tree]) -> None:
-        """Children are gone without a word: if this peer leaves, it may have waited for them alone."""
+        """Children are gone without a Leave: if this peer leaves, it may have waited only for them."""
         for tree in gone if self.trees.leaving else ():
             self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def left(self, sender: Contact, message: Leave) -> None:
-        """A child says that it is none any more."""
+        """Handle that a child leaves."""
         tree = self.trees.by_topic.get(message.topic)
         if tree is None:
             return
         why, child = "moved" if message.moved else "left", tree.leases.children.get(sender.node_id)
         if child is not None and joined_since(child.number, message.number):
-            return  # this word was overtaken by the Join that followed it
+            return  # the Join that followed it arrived first
         if message.run and child is not None and not is_of_run(child.number, message.run):
             message = Leave(message.topic, moved=True)
             why = "moved"
@@ -283,13 +283,13 @@ class ChildrenTables:
         numbers = dict(zip(message.leases, message.lives, strict=False))
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases, numbers=numbers, up_to=up_to)
         self._note_ends(tree, sender.node_id, message)
-        is_over = not (message.moved or message.declined) or message.leases  # where it names others', its own is over
+        is_over = not (message.moved or message.declined) or message.leases  # naming others' leases, its own is over
         if child is not None and is_over:
             self._ended(tree, child, message.number)
         self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def parted(self, tree: Tree, sender: Contact, message: Farewell) -> None:
-        """A peer that others may wait for has left; it is a child only if its lease was renewed here meanwhile."""
+        """A peer that others may wait for has left. It is a child only if its lease was renewed here meanwhile."""
         node, now = sender.node_id, self.host.now()
         numbers = dict(zip(message.leases, message.lives, strict=False))
         whose = message.leases or ((UNKNOWN_PEER,) if message.moved else ())
@@ -299,7 +299,7 @@ class ChildrenTables:
             child = Child(self.host, sender, tree.flow.log.end, tree.term, 0)
             self._orphan_lease(tree, child, awaited, numbers=numbers)
         self._note_ends(tree, node, message)
-        number = min(message.number + 1, NUMBER_MAX)  # as if it had come here
+        number = min(message.number + 1, NUMBER_MAX)  # as if it had joined here
         move = Move(node, number) if message.number else None
         tree.open_leases().note_ended(node, Ended(now + 2 * self.config.leave_s, move))
         if tree.root is not None:
@@ -308,17 +308,17 @@ class ChildrenTables:
         self.schedule.wake(tree)
 
     def _note_ends(self, tree: Tree, node: bytes, message: Leave | Farewell) -> None:
-        """Leases that a peer names which leaves began earlier: they end as if it had stayed."""
+        """Note leases that a peer names which began to leave earlier: they end as if it had stayed."""
         if (lease := tree.leases.orphaned.get(node)) is not None:
             now, left = self.host.now(), zip(message.leases, message.left_s, strict=False)
             lease.end_at({other: now + min(left_s, self.config.lease_s) for other, left_s in left})
 
     def name_again(self, tree: Tree, child: Child, up_to: bytes, number: int) -> None:
-        """A child came from another parent: those above are told once more, up to a peer or to the root.
+        """A child came from another parent: tell the peers above once more, up to a peer or to the root.
 
-        One that was taken back without a Join says its `number` only now, and one that asked another parent since, in
-        vain, has a higher one. It is named by it once it has spoken since, and only if the run of it that speaks is the
-        one that says so.
+        A child that was taken back without a Join says its `number` only now, and one that asked another parent in vain
+        since has a higher one. It is named by that number after its next report, and only if that report is of the
+        incarnation that gave the number.
         """
         node = child.contact.node_id
         is_news = not child.number or Move(node, number).follows(Move(node, child.number))
@@ -330,9 +330,10 @@ class ChildrenTables:
         self.schedule.touch(tree)
 
     def _ended(self, tree: Tree, child: Child, number: int) -> None:
-        """A child left in good order, having had so many parents: nobody waits for a lease that it had below another.
+        """A child left in good order, having had `number` parents: nobody waits for a lease that it had below another.
 
-        That parent may leave after it and still name it: it is remembered, and named to those above, until then.
+        Its former parent may leave later and still name it. Until then, this peer remembers it and names it to those
+        above.
         """
         node = child.contact.node_id
         last = Move(node, max(child.number, number) if same_life(child.number, number) else child.number, child.up_to)
@@ -344,9 +345,9 @@ class ChildrenTables:
         self.schedule.touch(tree)
 
     def dismiss(self, tree: Tree, successor: Contact | None) -> None:
-        """This peer leaves: its children turn to its own parent, and those that wait for it ask again.
+        """This peer leaves: send its children to its own parent; those that wait for an answer ask again.
 
-        `successor`: the next root, if this peer was the topic's.
+        `successor`: the next root, if this peer was the topic's root.
         """
         for join, _ in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
@@ -357,7 +358,7 @@ class ChildrenTables:
             self.host.send(tree.leases.children[node].contact, Orphaned([tree.topic], instead))
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
-        """The topic cannot be had through this peer."""
+        """The topic cannot be reached through this peer: tell children and waiting peers."""
         is_denied = isinstance(error, AccessDenied)
         why, rule = ("denied", str(error)) if is_denied else ("unknown", "")
         for join, _ in tree.waiting.values():
@@ -369,7 +370,7 @@ class ChildrenTables:
         tree.answer_all()
 
     def housekeep(self, now: float, *, paused: bool) -> None:
-        """A child that never reports was accepted by another peer meanwhile, and its Leave was lost."""
+        """Remove children that never report: another peer accepted them meanwhile, and their Leave was lost."""
         self._remove_barred(now, paused=paused)
         for (topic, node), entered_at in list(self.unheard.items()):
             tree = self.trees.by_topic.get(topic)
@@ -383,4 +384,4 @@ class ChildrenTables:
                 self.host.send(child.contact, Orphaned([topic]))
                 self.remove(tree, node, "expired", lease=True)
                 self.dispatch.order(LeaveIfIdle(tree.topic))
-        self.unheard = self.unheard or {}  # one that was emptied keeps the memory of all that it ever held
+        self.unheard = self.unheard or {}  # an emptied dict keeps the memory of all that it ever held

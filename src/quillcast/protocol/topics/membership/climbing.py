@@ -1,12 +1,12 @@
-"""How a peer finds the parent through which it is reached soonest from the root.
+"""How a peer finds the parent through which the root reaches it soonest.
 
-Scribe's routes lead past peers that are near and have room. So a peer may look for a better parent: it asks the root
-who is below it, measures the round trips to those, asks the one through which it would be reached soonest, and so on.
-No peer is reached sooner than the one above it, so the first with room is the best that there is (a best-first search).
-A peer that comes to its present parent in this way stays there.
+Scribe's routes lead past peers that are near and have room. So a peer may look for a better parent. It asks the root
+for the peers below it, measures the round trips to them, asks the one through which it would be reached soonest, and so
+on. No peer is reached sooner than the one above it, so the first one with room is the best (a best-first search). A
+peer that comes to its present parent in this way stays there.
 
-Who asks is told of each child how long an event takes to it from the peer above. It adds these times up along the way.
-So no peer keeps its own delay from the root, and nobody is told when it changes.
+An answer names each child with the time that an event takes to it from the peer above. The asker adds these times up
+along the path. So no peer keeps its own delay from the root, and nobody must be told when it changes.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
 QUERIES_MAX = 24  # peers asked in one search; a guess
-STAYS = 0.8  # of the delay through the present parent: who moves gains a fifth; a guess that outlasts noise
+STAYS = 0.8  # of the delay through the present parent: a move gains a fifth; a guess that outlasts noise
 
 
 class Search:
@@ -36,19 +36,19 @@ class Search:
     __slots__ = ("asked", "delays_s", "found", "queries", "unmeasured")
 
     def __init__(self) -> None:
-        self.asked: bytes | None = None  # who is to answer; None: the root
+        self.asked: bytes | None = None  # the peer that has to answer; None: the root
         self.queries = 1
-        self.delays_s: dict[bytes, float] = {}  # from the root to each peer that was found
+        self.delays_s: dict[bytes, float] = {}  # from the root to each peer found
         self.unmeasured: dict[bytes, Contact] = {}
-        self.found: list[tuple[float, int, Contact]] = []  # a heap: when this peer would be reached through another
+        self.found: list[tuple[float, int, Contact]] = []  # a heap: delay through another peer, and that peer
 
     def enter(self, contact: Contact, delay_s: float) -> None:
-        """This peer would be reached so soon through another."""
+        """Enter another peer, with the delay at which this peer would be reached through it."""
         heappush(self.found, (delay_s, len(self.delays_s), contact))
 
 
 class Climbing:
-    """A peer that looks for better parents, and that answers others that do."""
+    """A peer that looks for better parents, and that answers others doing so."""
 
     def __init__(
         self, host: Host, overlay: Overlay, neighbours: Neighbours, trees: Trees, placement: Placement,
@@ -63,7 +63,7 @@ class Climbing:
         dispatch.on_message(PlaceAnswer, self._answered)
 
     def begin(self, topic: bytes) -> None:
-        """Look for a better parent. A search that goes on is given up: somebody did not answer."""
+        """Look for a better parent. Give up a search that is still running: some peer did not answer."""
         self.host.trace(Mark("climbs"))
         self.searches[topic] = Search()
         self.overlay.route(self._query(topic), topic)
@@ -87,14 +87,14 @@ class Climbing:
         if tree is None or not tree.attached or asker.node_id == self.host.me:
             return
         if denied(tree.descriptor, asker.node_id, query.warrant) is not None:
-            return  # who may not subscribe is not told who does
+            return  # a peer that may not subscribe is not told who does
         below = tuple(self._below(tree, asker))[:BELOW_MAX]
         only_forwards = self.placement.only_forwards(tree)
         has_room = not only_forwards and self.placement.has_room(tree, asker)
         self.host.send(asker, PlaceAnswer(query.topic, has_room, below, tree.root is not None, only_forwards))
 
     def _below(self, tree: Tree, asker: Contact) -> Iterator[tuple[Contact, float]]:
-        """The children, and how long an event takes to each. Those for which this is not known yet are measured."""
+        """Yield the children, and how long an event takes to each. Measure those for which this is unknown."""
         for node, child in tree.leases.children.items():
             round_trip_s = self._round_trip(node)
             if child.sends_only or node == asker.node_id:

@@ -1,9 +1,9 @@
-"""The last word of a peer that leaves and has no parent: whose leases go on that it speaks for.
+"""Farewells: how a leaving peer without parent says which of the leases that it speaks for continue.
 
-A peer that leaves tells its parent (`Leave`). But a root has none, and where a peer and its parent leave at once, the
-child is sent away before it can say anything. Others wait for both by name. So such a peer tells another one in the
-tree (`Farewell`), as soon as those below it have found other parents: a former root tells the next one, others those to
-whom they were sent, or the peers closest to the topic, one after another.
+A peer that leaves tells its parent (`Leave`). But a root has none, and if a peer and its parent leave at the same time,
+the child is sent away before it can say anything. Others wait for both by name. So such a peer sends a `Farewell` to
+another one in the tree, as soon as the peers below it have found other parents. A former root tells the next root;
+others tell the peers to which their children were sent, or the peers closest to the topic, one after another.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class FarewellDue(Timer, frozen=True):
 
 
 class Farewells:
-    """Says this peer's farewells, and hears those of others."""
+    """Sends this peer's farewells, and receives those of others."""
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, trees: Mapping[bytes, Tree], children: ChildrenTables,
@@ -35,13 +35,13 @@ class Farewells:
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees = host, config, ring, trees
         self.children, self.membership = children, membership
-        self.told: dict[bytes, dict[bytes, None]] = {}  # by topic: who was told, the last one has not answered yet
+        self.told: dict[bytes, dict[bytes, None]] = {}  # by topic: peers told; the last one has not answered yet
         dispatch.on_message(Farewell, self._farewell)
         dispatch.on_message(FarewellHeard, self._heard)
         dispatch.on_timer(FarewellDue, self._due)
 
     def say(self, tree: Tree) -> None:
-        """Tell the next of those that may know of this peer, unless one has yet to answer."""
+        """Tell the next of the peers that may know this one, unless one has still to answer."""
         if tree.topic not in self.told:
             self._tell_next(tree)
 
@@ -65,7 +65,7 @@ class Farewells:
         self._does_not_hear(timer.topic, timer.to)
 
     def refused(self, tree: Tree, sender: Contact) -> None:
-        """A peer that was told cannot tell anybody in the tree."""
+        """A peer that was told has no connection to the tree."""
         self._does_not_hear(tree.topic, sender.node_id)
 
     def link_lost(self, contact: Contact) -> None:
@@ -74,7 +74,7 @@ class Farewells:
             self._does_not_hear(topic, contact.node_id)
 
     def _does_not_hear(self, topic: bytes, node: bytes) -> None:
-        tree = self.trees.get(topic)  # it may have found a parent meanwhile that took its Leave
+        tree = self.trees.get(topic)  # it may have found a parent meanwhile that received its Leave
         if tree is not None and next(reversed(self.told.get(topic, {})), b"") == node:
             self._tell_next(tree)
 
@@ -84,7 +84,7 @@ class Farewells:
             self._end(tree)
 
     def _farewell(self, sender: Contact, message: Farewell) -> None:
-        """A peer has left: it is named to those above, and the leases that it spoke for go on here."""
+        """A peer has left: name it to the peers above. The leases that it spoke for continue here."""
         tree = self.trees.get(message.topic)
         leaving = self.membership.trees.leaving
         if tree is None or leaving or not self._counts(tree):
@@ -94,5 +94,5 @@ class Farewells:
         self.host.send(sender, FarewellHeard(message.topic))
 
     def _counts(self, tree: Tree) -> bool:
-        """Do leases that go on here hold stability back? A parent reckons with none of one that only publishes."""
+        """Whether leases here hold stability back. The parent of a peer that only publishes ignores them."""
         return tree.served if tree.attached else tree.needed or self.ring.is_closest(tree.topic)

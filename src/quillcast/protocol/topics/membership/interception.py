@@ -1,4 +1,4 @@
-"""Which Joins end here on their way to the root (Scribe, section 3.1: `forward`)."""
+"""Which Joins end here on their path to the root (Scribe, section 3.1: `forward`)."""
 
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.membership.joins import Joins
@@ -9,7 +9,7 @@ from quillcast.protocol.topics.state.trees import Trees
 
 
 class Interception:
-    """Takes in children whose Joins pass by, or sends them to the entry point of their part of the tree."""
+    """Adopts children whose Joins pass by, or sends them to the entry point of their part of the tree."""
 
     def __init__(
         self, trees: Trees, placement: Placement, neighbours: Neighbours, forgetting: Forgetting, joins: Joins
@@ -18,7 +18,7 @@ class Interception:
         self.forgetting, self.joins = forgetting, joins
 
     def take(self, join: Join) -> bool:
-        """Take the child in if this peer may be its parent. False: the Join goes on."""
+        """Adopt the child if this peer may be its parent. False: forward the Join."""
         if self.trees.leaving or not self._may_take(join):
             return False
         entry = self.placement.entry_instead(self.trees.by_topic.get(join.topic), join)
@@ -33,7 +33,7 @@ class Interception:
         if not self.placement.intercepts(tree) or not self.forgetting.has_room(join.topic):
             return False
         if tree is None or not (tree.attached and tree.served):
-            # who only sends needs a peer of the tree, and nobody need become one for it; and where a list may say who
-            # subscribes, only those who do forward to others
+            # a child that only sends needs a peer of the tree, and no peer joins for it; and if a list may limit who
+            # subscribes, only subscribers forward to others
             return not join.sends_only and join.warrant is None
         return join.warrant is None or not tree.barred

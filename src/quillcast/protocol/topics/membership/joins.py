@@ -1,4 +1,4 @@
-"""Whom this peer takes in as a child (Scribe, section 3.1, membership management). Their table is `children.py`."""
+"""How this peer adopts children (Scribe, section 3.1, membership management). Their table is in `children.py`."""
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import HALF_BYTES
@@ -24,7 +24,7 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-SENT_ON_S = 10.0  # within which a newcomer that comes back is not sent to the entry point again; a guess
+SENT_ON_S = 10.0  # how long a newcomer that comes back is not sent to the entry point again; a guess
 
 
 class Joins:
@@ -42,7 +42,7 @@ class Joins:
     def adopt(self, join: Join, *, direct: bool = False) -> None:
         """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management).
 
-        `direct`: the Join came straight from the child, and so in order. One over the overlay may be an old one.
+        `direct`: the Join came straight from the child, and so in order. One over the overlay may be old.
         """
         descriptor = join.descriptor or self.trees.known.descriptors.get(join.topic)
         if descriptor is None:
@@ -79,7 +79,7 @@ class Joins:
                 self.dispatch.order(FindParent(tree.topic))
 
     def send_on(self, join: Join, entry: Contact) -> bool:
-        """Send a newcomer to the topic's own entry point. False: it was there, and comes back."""
+        """Send a newcomer to the topic's own entry point. False: it was there already, and came back."""
         now, who = self.host.now(), (join.topic, join.child.node_id)
         self.sent_on = {each: at for each, at in self.sent_on.items() if now - at < SENT_ON_S}
         if who in self.sent_on:
@@ -89,9 +89,9 @@ class Joins:
         return True
 
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
-        """Does the topic's list let this child subscribe, if it wants to? Else it is told by which rule not."""
+        """Whether the topic's list lets this child subscribe, if it wants to. If not, tell it the rule."""
         rule = denied(descriptor, join.child.node_id, join.warrant)
-        by_source = descriptor.settings.by_source or bool(join.streams)  # else a child gets the events all the same
+        by_source = descriptor.settings.by_source or bool(join.streams)  # else the child gets the events anyway
         only_sends = join.sends_only and by_source
         if rule is None or only_sends or self._took_over_from(join):
             return True
@@ -100,16 +100,16 @@ class Joins:
         return False
 
     def _took_over_from(self, join: Join) -> bool:
-        """Did the child transfer the topic to this root? It had all there is, and its children come too.
+        """Whether the child transferred the topic to this root. Then it had all events, and its children come too.
 
-        The others that the root waits for may have lost their right since they joined.
+        The other peers that the root waits for may have lost their right since they joined.
         """
         tree, child = self.trees.by_topic.get(join.topic), join.child.node_id
         root = tree.root if tree is not None else None
         return root is not None and child in root.awaited and any(term.is_of(child) for term in root.followed[-1:])
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...] | None) -> None:
-        """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
+        """This peer has a parent or is root: accept the peers that waited for this, and continue the children."""
         self.dismiss_mistaken(tree)
         self.placement.install(tree)
         for join in tree.aged_joins(self.host.now()):
@@ -122,14 +122,14 @@ class Joins:
             tree.flow.serve(child.channel)
 
     def dismiss_mistaken(self, tree: Tree) -> None:
-        """Children that joined before it was known that sources number the topic's events join anew."""
+        """Have children join again that joined before it was known that sources number the topic's events."""
         for node, child in list(tree.leases.children.items()):
             if tree.by_source and not isinstance(child, SourcesChild):
                 self.host.send(child.contact, Orphaned([tree.topic]))
                 self.children.remove(tree, node, "refused", lease=True)
 
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] | None = None) -> None:
-        """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
+        """Accept a child. `gone`: what is no longer kept, if this peer cannot find that out by itself."""
         contact = join.child
         if tree.parent is not None and not tree.leases.children:
             self._be_no_leaf(tree, join)
@@ -154,12 +154,12 @@ class Joins:
             tree.root.heard_from((move,))  # it speaks for no leases; others are waited for until they report
 
     def _be_no_leaf(self, tree: Tree, join: Join) -> None:
-        """The parent hears of the first child before that hears of this peer, which may die at any time."""
+        """Report the first child to the parent before the child hears of this peer, which may die at any time."""
         tree.await_parent(join, self.host.now())
         self.progress.hurry(tree)
 
     def _starts_for(self, tree: Tree, join: Join) -> Starts:
-        """From where on the child is owed the streams of sources; those that it names are known from now on."""
+        """Return from where on the child gets the sources' streams. Streams that it names are known from now on."""
         if not (tree.by_source or join.streams):
             return ()
         shown = shown_by_source(join.warrants)
@@ -179,8 +179,8 @@ class Joins:
         gone = (gone or gone_before(tree.flow, start, begins)) if join.earliest else None
         ends = tree.flow.past.aged(tree.flow.past.ends(), self.host.now())
         past = tuple(each for each in ends if not each[0].of_source)
-        sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events all the same
-        ended = () if sends_only else self.source_streams.ended(tree)  # another parent may tell of them as news
+        sends_only = join.sends_only and (tree.by_source or bool(join.streams))  # else it gets the events anyway
+        ended = () if sends_only else self.source_streams.ended(tree)  # another parent may report them as news
         accepted = Accepted(
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.newest, tuple(starts),
             sends_only, ended, warrants(tree), tree.descriptor.version,
@@ -190,7 +190,7 @@ class Joins:
 
 
 def _is_of_another_life(tree: Tree, join: Join) -> bool:
-    """Was the child restarted since it came here last, or was named? It may have been elsewhere meanwhile."""
+    """Whether the child was restarted since it last came here, or was named. It may have been elsewhere meanwhile."""
     move, former = Move(join.child.node_id, join.number), tree.leases.children.get(join.child.node_id)
     if not join.number:
         return False
@@ -200,10 +200,10 @@ def _is_of_another_life(tree: Tree, join: Join) -> bool:
 
 
 def _start_for(tree: Tree, join: Join) -> int:
-    """From which index on a child is owed the present term."""
+    """Return the index of the present term from which on a child must be served."""
     have = join.have
     if have is None:
         return tree.flow.earliest if join.earliest else tree.newest
     if have.term == tree.term:
         return tree.flow.kept_before(tree.term, have.frontier) if join.earliest else have.frontier
-    return 0  # it was here under an earlier root: this one's events are owed from the first
+    return 0  # it was here under an earlier root: it needs all events of this one

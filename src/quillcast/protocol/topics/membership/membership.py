@@ -1,6 +1,6 @@
-"""A peer's way into a topic's tree and out of it: how it gets a parent, and gives it up (Scribe, section 3.1).
+"""How a peer enters and leaves a topic's tree: it gets a parent, and gives it up (Scribe, section 3.1).
 
-The other end of the same links, the children table, is `children.py`; what follows a loss is `repair.py`.
+The other end of the same links, the children table, is in `children.py`; what follows a loss is in `repair.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -52,16 +52,16 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-UNANSWERED = 2  # Joins that go unanswered before a peer asks another than the root; a guess: their loss is rare
-UNRESPONSIVE_MAX = 16  # named in a Join, who did not answer; a guess
-REFERRALS_MAX = 64  # peers asked one after another, each named by the one before; a guess: deeper than trees are
-BESIDE_ROOT = 6  # the peers closest to a topic, among which it asks; a guess
-LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
-FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
+UNANSWERED = 2  # unanswered Joins before a peer asks another than the root; a guess: their loss is rare
+UNRESPONSIVE_MAX = 16  # peers named in a Join that did not answer; a guess
+REFERRALS_MAX = 64  # peers asked one after another, each named by the previous one; a guess: deeper than trees are
+BESIDE_ROOT = 6  # the peers closest to a topic that it may ask; a guess
+LEASES_NAMED_MAX = 64  # leases below a leaving peer; a guess
+FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than adopt it within a lease
 
 
 class Invitation(NamedTuple):
-    """Who is to be the parent instead of the present one, and how long another's invitation waits for its answer."""
+    """The peer that is to replace the present parent, and until when another's invitation waits for its answer."""
 
     by: bytes
     until: float
@@ -84,12 +84,12 @@ class TreeMembership:
         self.host, self.config, self.ring, self.parents, self.trees = host, config, ring, links, trees
         self.terms, self.schedule, self.source_streams = terms, schedule, progress.source_streams
         self.progress, self.dispatch = progress, dispatch
-        self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
+        self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and former parent: the end of the lease there
         self.invited: dict[bytes, Invitation] = {}  # by topic
         self.unresponsive: dict[bytes, dict[bytes, None]] = {}
-        """By topic without a parent: who was asked, and did not answer."""
+        """By topic without a parent: peers that were asked and did not answer."""
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
-        self.referrals: dict[bytes, int] = {}  # by topic without a parent: how many it followed one after another
+        self.referrals: dict[bytes, int] = {}  # by topic without a parent: how many referrals it followed in a row
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
         self.moves = progress.moves
         self.began_at = host.now()
@@ -101,7 +101,7 @@ class TreeMembership:
     def join(self, tree: Tree, *, fault: bool = False) -> None:
         """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6).
 
-        A parent that is known is asked to send the topic's events too, or no more, or the earliest that it keeps.
+        A known parent is asked to start or stop sending the topic's events, or to send the earliest that it keeps.
         """
         if tree.is_placed or not tree.needed or self.trees.leaving:
             return
@@ -122,9 +122,9 @@ class TreeMembership:
         self.expect_parent(tree, wait_s)
 
     def join_again(self, tree: Tree) -> None:
-        """Somebody refused this peer: ask the overlay again, after the first few times not before `join_timeout_s`.
+        """Some peer refused this one: ask the overlay again, after a few attempts only once per `join_timeout_s`.
 
-        Those who refuse may go by an old path or table, and a refusal comes within a round trip.
+        Refusing peers may use an old path or table, and a refusal arrives within a round trip.
         """
         if tree.attempt <= UNANSWERED:
             self.join(tree)
@@ -132,9 +132,10 @@ class TreeMembership:
             self.expect_parent(tree, self.config.join_timeout_s)
 
     def turn_to(self, tree: Tree, other: Contact) -> None:
-        """Somebody refused this peer: ask another, whom that one named or who was known before.
+        """Some peer refused this one: ask another, which that one named or which was known before.
 
-        Two of them may send it to and fro, by old paths or as both are full. Then its time runs out (`timed_out`).
+        Two peers may refer it to each other, by old paths or because both are full. Then its time runs out
+        (`timed_out`).
         """
         followed = self.referrals.get(tree.topic, 0)
         if followed < REFERRALS_MAX:
@@ -142,7 +143,7 @@ class TreeMembership:
             self.join_directly([tree], other, lost=b"")
 
     def _ask_another(self, tree: Tree, join: Join) -> None:
-        """Nobody answers: the root may be out of reach of this peer alone. Ask one peer after another beside it."""
+        """Nobody answers, and perhaps only this peer cannot reach the root: ask the peers beside the root in turn."""
         if tree.attempt > UNANSWERED + 1 and tree.leases.children:
             self.dispatch.order(NobodyAnswers(tree.topic))
         others = [each for each in self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if each.node_id != self.host.me]
@@ -158,16 +159,16 @@ class TreeMembership:
     def join_where_needed(self) -> None:
         """The closest peer to a topic may have changed: join topics without a parent for which no Join is pending.
 
-        Those that this peer is the closest to now wait for no answer any more.
+        Topics that this peer is now the closest to no longer wait for an answer.
         """
         for tree in list(self.trees.by_topic.values()):
             if not tree.attached and tree.needed and (not tree.joining or self.ring.is_closest(tree.topic)):
                 self.join(tree)
 
     def join_message(self, tree: Tree, *, fault: bool, whole: bool = True, moved: bool = False) -> Join:
-        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way.
+        """Return the Join of this peer; `whole` adds the descriptor to its digest, for peers on the path.
 
-        `moved`: it comes from another parent. To its present parent it names no number: that one knows it.
+        `moved`: this peer comes from another parent. The present parent gets no number: it already knows it.
         """
         descriptor = tree.descriptor if whole else None
         earliest, warrant = _wants_earliest(tree), shown_warrant(tree, self.host.me)
@@ -195,11 +196,11 @@ class TreeMembership:
             self.shown.pop(topic, None)
 
     def expect_parent(self, tree: Tree, wait_s: float) -> None:
-        """Ask the overlay (again) unless some parent answered within about this time."""
+        """Ask the overlay (again) unless some parent answers within about this time."""
         self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
 
     def timed_out(self, timer: JoinTimeout) -> None:
-        """The time for an answer has passed."""
+        """Handle the end of the time for an answer."""
         tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.is_placed or tree.attempt != timer.attempt:
             return
@@ -212,7 +213,7 @@ class TreeMembership:
         self.join(tree)
 
     def _note_unresponsive(self, tree: Tree) -> None:
-        """Whom this peer asked itself (`join_directly`) may be out of its reach."""
+        """The peer that this one asked directly (`join_directly`) may be out of its reach."""
         if tree.fallbacks:
             unresponsive = self.unresponsive.setdefault(tree.topic, {})
             unresponsive.update(dict.fromkeys(contact.node_id for contact in tree.fallbacks[:1]))
@@ -220,7 +221,7 @@ class TreeMembership:
                 del unresponsive[next(iter(unresponsive))]
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
-        """One message to a parent known beforehand, naming all these topics."""
+        """Ask a parent known beforehand, in one message for all these topics."""
         joins = []
         for tree in trees:
             tree.turn_to(to)
@@ -229,22 +230,22 @@ class TreeMembership:
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
     def follow(self, tree: Tree, root: Contact) -> None:
-        """Become a child of the peer that this one handed its topic over to."""
+        """Become a child of the peer to which this one transferred its topic."""
         tree.begin_move()
         self.join_directly([tree], root, lost=b"")
 
     def await_next_root(self, tree: Tree, to: Contact) -> None:
-        """This peer leaves, and has handed its topic over: it waits for the next root to confirm that."""
+        """This peer leaves after transferring its topic: wait for the next root to confirm that."""
         tree.begin_move()
         tree.turn_to(to)
 
     def sent_away(self, tree: Tree) -> None:
-        """The parent is none any more, as it says."""
+        """The parent says that it no longer is one."""
         self.detach(tree, "refused")
         tree.begin_move()
 
     def forgotten(self, tree: Tree) -> None:
-        """The parent does not count this peer among its children any more, as it says or as its questions show."""
+        """The parent no longer has this peer among its children, as it says or as its questions show."""
         self.host.trace(Mark("parent_forgot_child"))
         self.sent_away(tree)
         if tree.needed or self.trees.leaving:
@@ -255,12 +256,12 @@ class TreeMembership:
     # ---- the parent
 
     def refuse(self, other: Contact, topic: bytes, term: Term) -> None:
-        """Somebody who is not this peer's parent takes it for a child, under this term.
+        """A peer that is not this one's parent takes it for a child, under this term: answer with a Leave.
 
-        A lease goes on there if the other was its parent, or where the terms differ. Else its Join began none: one that
-        is sent twice, as in a busy process, comes to two peers, and the other one's answer was late. The other may
-        still wait for this peer, as a root that follows. Whose invitation this peer has accepted is to be its parent,
-        and has not said so yet.
+        A lease continues there if the other was its parent, or if the terms differ. Otherwise the Join began none: a
+        Join that was sent twice, as in a busy process, reached two peers, and the other one answered late. The other
+        may still wait for this peer, as a root that follows. A peer whose invitation this one accepted gets no answer:
+        it is to be the parent, and has not said so yet.
         """
         if self._invited_by(topic) == other.node_id:
             return
@@ -268,7 +269,7 @@ class TreeMembership:
         if tree is not None and tree.root is not None:
             word = Leave(topic, moved=True)
         elif tree is None and self.host.now() - self.began_at < self.config.lease_s:
-            word = replace(self.last_word(topic), run=self.host.incarnation)  # leases may go on of a former one
+            word = replace(self.last_word(topic), run=self.host.incarnation)  # leases of a former one may continue
         elif tree is None or not tree.needed:
             word = self.last_word(topic)
         else:
@@ -278,11 +279,11 @@ class TreeMembership:
         self.host.send(other, replace(word, number=self.moves.settle(topic)))
 
     def _was_parent(self, topic: bytes, node: bytes) -> bool:
-        """Was this peer another's child for so short a time that its lease there may go on?"""
+        """Whether this peer was another's child so recently that its lease there may continue."""
         return self.former.get(topic, {}).get(node, 0.0) > self.host.now()
 
     def note_former(self, topic: bytes, parent: bytes) -> None:
-        """This peer is no child of another any more; its lease there goes on for some time."""
+        """This peer is no longer a child of another: remember that its lease there continues for some time."""
         former = self.former.setdefault(topic, {})
         former.pop(parent, None)
         former[parent] = self.host.now() + self.config.lease_s
@@ -290,7 +291,7 @@ class TreeMembership:
             del former[next(iter(former))]
 
     def accepted(self, parent: Contact, message: Accepted) -> None:
-        """Somebody entered this peer in its children table."""
+        """Handle that a peer entered this one in its children table."""
         tree = self.trees.by_topic.get(message.topic)
         if tree is None or not tree.needed:
             self.refuse(parent, message.topic, message.term)
@@ -312,9 +313,10 @@ class TreeMembership:
     def move(self, topics: Iterable[bytes], to: Contact, *, whole: bool = False) -> None:
         """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late.
 
-        `whole`: with the descriptors, for it may never have heard of the topics.
+        `whole`: send the descriptors, because that peer may not know the topics.
 
-        One after another: who took this peer in, and was asked beside a later one, would keep a lease for it.
+        Moves to different parents follow one another. If two were asked at once, one that adopted this peer would keep
+        a lease for it.
         """
         trees = [self.trees.by_topic[topic] for topic in topics if topic in self.trees.by_topic]
         follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != to.node_id]
@@ -323,12 +325,12 @@ class TreeMembership:
             return
         for tree in follow:
             self.invited[tree.topic] = Invitation(to.node_id, self.host.now() + self.config.join_timeout_s)
-            self.note_former(tree.topic, to.node_id)  # once it takes this peer in, a lease goes on there
+            self.note_former(tree.topic, to.node_id)  # once it adopts this peer, a lease continues there
         joins = [self.join_message(tree, fault=False, whole=whole, moved=True) for tree in follow]
         self.host.send(to, Rejoin(self.host.contact, b"", joins))
 
     def _awaits_other(self, topic: bytes, node: bytes) -> bool:
-        """Was another one than this peer asked to be the parent, and may it yet answer?"""
+        """Whether another peer than this one was asked to be the parent, and may still answer."""
         invitation = self.invited.get(topic)
         return invitation is not None and invitation.by != node and invitation.until > self.host.now()
 
@@ -336,14 +338,14 @@ class TreeMembership:
         return self.invited[topic].by if topic in self.invited else b""
 
     def uninvited(self, topic: bytes, by: Contact) -> None:
-        """Somebody does not take this peer in: if that was who had invited it, another may."""
+        """A peer does not adopt this one: if that one had invited it, another may."""
         if self._invited_by(topic) == by.node_id:
             del self.invited[topic]
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
             self.trees.known.learn(message.descriptor)
-            if tree.descriptor.supersedes(message.descriptor):  # all who kept it may have died
+            if tree.descriptor.supersedes(message.descriptor):  # all that kept it may have died
                 self.host.send(parent, RecordState([(tree.descriptor, NO_TERM)]))
         if parent.node_id in tree.leases.children:
             self.dispatch.order(ChildIsParent(tree.topic, parent.node_id))
@@ -356,7 +358,7 @@ class TreeMembership:
         self.unresponsive.pop(tree.topic, None)
         tree.attach(parent, message.fallbacks, message.path)
         tree.leases.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
-        if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
+        if message.term > tree.term:  # whatever its Join said: a peer that has begun needs the whole term
             self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
             tree.flow.current.serve_from(message.start)
@@ -385,21 +387,21 @@ class TreeMembership:
         self.dispatch.order(ParentAccepted(tree.topic, parent))
 
     def _reopen(self, tree: Tree, message: Accepted) -> None:
-        """The parent sends what it keeps anew: this peer had discarded some of it, and what comes now may get lost."""
+        """The parent sends what it keeps again: this peer discarded some of it, and what arrives now may get lost."""
         starts = [(term, start) for term, start, _ in message.streams if term not in tree.sources.mine]
         for term, start in ((message.term, message.start), *starts):
             tree.flow.reopen(term, start)
         self.dispatch.order(GapNoticed(tree.topic))
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] | None = None) -> None:
-        """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
+        """This peer has a parent or is root: children that waited for this, and local subscriptions, begin.
 
-        `gone` is what the parent does not keep any more, if it was asked for the earliest events. If it was not, and a
-        subscription wants these, it is now.
+        `gone` is what the parent no longer keeps, if it was asked for the earliest events. If it was not asked, and a
+        subscription wants these, it is asked now.
         """
         tree.settle()
         if not tree.served:
-            if tree.receives:  # somebody came while this peer joined as one that only publishes
+            if tree.receives:  # a child joined while this peer joined as one that only publishes
                 self.join(tree)
             self.schedule.touch(tree)
             return
@@ -410,7 +412,7 @@ class TreeMembership:
             self.join(tree)  # a subscription may wait for the earliest events
 
     def detach(self, tree: Tree, why: str) -> None:
-        """There is no parent any more."""
+        """Note that this peer no longer has a parent."""
         if tree.parent is None:
             return
         parent = tree.parent
@@ -427,7 +429,7 @@ class TreeMembership:
         self.schedule.wake(tree)
 
     def drop_parent(self, tree: Tree, why: str, up_to: bytes = b"") -> None:
-        """Leave the parent for another, or to be root. `up_to`: the lowest peer above both parents, if it is known."""
+        """Leave the parent for another, or to be root. `up_to`: the lowest peer above both parents, if known."""
         if tree.parent is not None:
             number = self.moves.settle(tree.topic)
             self.host.send(tree.parent, Leave(tree.topic, moved=True, up_to=up_to, number=number))
@@ -436,10 +438,10 @@ class TreeMembership:
     # ---- leaving
 
     def leave_if_idle(self, tree: Tree, *, anyway: bool = False) -> None:
-        """Nothing here wants the topic: leave the parent, recursively up the tree (Scribe, figure 3, lines 9 to 12).
+        """Leave the parent if nothing here needs the topic, recursively up the tree (Scribe, figure 3, lines 9 to 12).
 
-        Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed. A peer that
-        still publishes stays, and asks for no events any more.
+        Before the parent is known, the unsubscribe is delayed: the answer to the Join finds that nothing is needed. A
+        peer that still publishes stays, and no longer asks for events.
         """
         if tree.keeping_until is not None and self._is_handed_over(tree):
             tree.keep_no_longer()
@@ -456,7 +458,7 @@ class TreeMembership:
             self.close(tree)
 
     def _stays(self, tree: Tree) -> bool:
-        """Does this peer stay for a while, because others may be owed what only it has?"""
+        """Whether this peer stays for a while, because it may have the only copy of events that others need."""
         if self.trees.must_leave(tree):
             return self._send_last_copies(tree)
         if self._is_ahead(tree):
@@ -465,12 +467,12 @@ class TreeMembership:
         return False
 
     def _send_last_copies(self, tree: Tree) -> bool:
-        """This peer may not stay, and may have the last copies of events: it stays a while, until the parent has them.
+        """Send the parent events of which this peer may have the last copies. Return whether there are any.
 
-        Those of ended terms are sent to the parent while that has room; those of other sources' streams are on their
-        way there. What it does not know of, or has no room for, it asks for by
-        what this peer reports. What it had and discarded it does not take again, and nobody can tell here: this peer
-        stays for `leave_s`. False if there are none.
+        This peer may not stay in the tree, but stays until the parent has them. Events of ended terms are sent while
+        the parent has room; those of other sources' streams are in transit to it. The parent asks for what it does not
+        know of, or had no room for, according to this peer's reports. It does not accept what it had and discarded, and
+        this peer cannot know that: it stays for `leave_s` at most.
         """
         parent = tree.parent
         if parent is None or not self._keeps_more(tree, parent):
@@ -485,22 +487,22 @@ class TreeMembership:
         return True
 
     def last_copies(self, tree: Tree) -> Iterator[Bundle]:
-        """What is kept here of ended terms, and may be needed, and is not kept by the parent, if there is one."""
+        """Yield kept events of ended terms that may be needed and that the parent, if any, does not keep."""
         for term, ranges in self._parent_lacks(tree).items():
             yield from holding(tree.flow, term, ranges)
 
     def _is_handed_over(self, tree: Tree) -> bool:
-        """Does the parent have by now, as it reports, what this peer stays for?"""
+        """Whether the parent reports that it has what this peer stays for."""
         if self.trees.must_leave(tree):
             return tree.parent is not None and not self._keeps_more(tree, tree.parent)
         return tree.stays_ahead and not self._is_ahead(tree)
 
     def _keeps_more(self, tree: Tree, parent: Contact) -> bool:
-        """Are there events here of ended terms, or of other sources' streams, that the parent lacks?"""
+        """Whether there are events here of ended terms, or of other sources' streams, that the parent lacks."""
         return bool(self._parent_lacks(tree)) or self._has_more_of_streams(tree, parent)
 
     def _send_only(self, tree: Tree) -> None:
-        """Does a source get events that nobody here or below wants, nor any lease that it speaks for? Ask for none."""
+        """Ask for no events if this is a source and nobody here or below, nor a lease it speaks for, wants any."""
         if not tree.sources.mine or not tree.served or tree.receives or tree.keeping_until is not None:
             return
         if not (tree.leases.orphaned or tree.leases.ended or self._holds_more(tree)):
@@ -508,7 +510,7 @@ class TreeMembership:
             self.join(tree)
 
     def _holds_more(self, tree: Tree) -> bool:
-        """Is there no parent, or may this peer have to send it what it has of other sources' streams, or their ends?"""
+        """Whether there is no parent, or it may still need events or ends of other sources' streams from this peer."""
         parent = tree.parent
         if parent is None:
             return True
@@ -519,7 +521,7 @@ class TreeMembership:
         return self._has_more_of_streams(tree, parent)
 
     def _has_more_of_streams(self, tree: Tree, parent: Contact) -> bool:
-        """Does this peer have events of other sources' streams that the parent has yet to report, or to call stable?"""
+        """Whether this peer has events of other sources' streams that the parent has not reported or called stable."""
         above = {term: state.above.frontier for term, state in tree.sources.states.items() if state.above is not None}
         return any(
             stream.seen.end > max(stream.stable, above.get(term, 0))
@@ -528,9 +530,9 @@ class TreeMembership:
         )
 
     def _is_ahead(self, tree: Tree) -> bool:
-        """Does this peer hold events that its parent, if it has one, lacks? It may be the last.
+        """Whether this peer holds events that its parent, if any, lacks. It may be the last to hold them.
 
-        Those are events of a later term than the parent knows, or of an ended one or of a source that were not stable.
+        Those are events of a later term than the parent knows, or unstable events of an ended term or of a source.
         """
         if self._parent_lacks(tree):
             return True
@@ -542,9 +544,9 @@ class TreeMembership:
         return isinstance(report, ParentReport) and report.term < tree.term
 
     def _parent_lacks(self, tree: Tree) -> dict[Term, list[Range]]:
-        """What is kept here of ended terms, and may be needed, and is not kept by the parent, as far as it has said.
+        """Return kept events of ended terms that may be needed and that the parent, by its reports, does not keep.
 
-        Nobody needs what was stable or admitted again by a later term, nor what may not be passed on.
+        Events that were stable or that a later term admitted again are not needed, nor those that may not be passed on.
         """
         held = {term: ranges for term, _, ranges, *_ in tree.parent_held} if tree.parent is not None else {}
         lacks, flow = dict[Term, list[Range]](), tree.flow
@@ -555,17 +557,17 @@ class TreeMembership:
         return {term: ranges for term, ranges in lacks.items() if ranges}
 
     def close(self, tree: Tree) -> None:
-        """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
+        """Forget a topic that nothing here needs, except leases that continue: if it returns, it speaks for them."""
         now, number = self.host.now(), self.moves.of(tree.topic)
         leases = self.trees.leases_left(tree.topic, now)
         if leases:
             self.trees.leave_behind(tree.topic, leases)
-            self.moves.begin_life(tree.topic)  # it may not speak for them when it comes again
+            self.moves.begin_life(tree.topic)  # it may not speak for them when it returns
         if tree.parent is not None:
             self.host.send(tree.parent, _leave(tree.topic, leases, now, number))
             self.detach(tree, "left")
         elif tree.lost_parent:
-            self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
+            self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and looks for no other
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
         self.referrals.pop(tree.topic, None)
@@ -574,22 +576,22 @@ class TreeMembership:
         self.trees.forget(tree)
 
     def is_of_this_life(self, topic: bytes, number: int) -> bool:
-        """Did this peer count a parent so without having left the leases of others behind in the topic since?"""
+        """Whether this peer counted its parents up to this number without leaving leases of others behind since."""
         return same_life(number, self.moves.of(topic))
 
     def last_word(self, topic: bytes) -> Leave:
-        """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""
+        """Return the Leave for a topic that is not needed: whether leases continue that it speaks for, and whose."""
         now = self.host.now()
         return _leave(topic, self.trees.leases_left(topic, now), now)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
-        """The topic cannot be had: tell the local subscribers and those below, and forget it."""
+        """The topic cannot be reached: tell the local subscribers and the peers below, and forget it."""
         self.dispatch.order(TopicFailed(tree.topic, error))
         tree.keep_no_longer()
-        self.leave_if_idle(tree, anyway=isinstance(error, AccessDenied))  # it may not be there even to help others
+        self.leave_if_idle(tree, anyway=isinstance(error, AccessDenied))  # it may not even be there to help others
 
     def housekeep(self, now: float, *, paused: bool) -> None:
-        """Leases of forgotten topics and at former parents run out, but not while this process was paused."""
+        """End leases of forgotten topics and at former parents, but not while this process was paused."""
         if paused:
             self.trees.prolong_leases(now + self.config.lease_s)
         self.trees.end_leases(now)
@@ -601,13 +603,13 @@ class TreeMembership:
 
 
 def _wants_earliest(tree: Tree) -> bool:
-    """Does a subscription here, or a child that waits, ask for the earliest events?"""
+    """Whether a subscription here, or a child that waits, asks for the earliest events."""
     own = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
     return own or any(each.join.earliest for each in tree.waiting.values())
 
 
 def _leave(topic: bytes, leases: dict[bytes, OrphanedLease], now: float, number: int = 0) -> Leave:
-    """Whose leases go on that still run; nobody is named if there are too many, which means the same for all."""
+    """Return a Leave with the leases still running; none is named if there are too many, which means all of them."""
     lives, left_s = dict[bytes, int](), dict[bytes, float]()
     for lease in leases.values():
         for node in [node for node in lease.awaited if lease.ends_at(node) > now]:

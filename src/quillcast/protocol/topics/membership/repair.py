@@ -22,7 +22,7 @@ from quillcast.protocol.topics.state.trees import Trees
 
 
 class TreeRepair:
-    """What a peer does when a parent is lost, refuses it or sends it away, and for those who turn to it then."""
+    """What a peer does when a parent is lost, refuses it or sends it away, and for peers that then turn to it."""
 
     def __init__(
         self, host: Host, ring: Overlay, entries: ScopeEntries, neighbours: Neighbours, streams: Streams, trees: Trees,
@@ -35,7 +35,7 @@ class TreeRepair:
         dispatch.on_message(Orphaned, self._orphaned)
 
     def lost(self, contact: Contact) -> None:
-        """Upcall of the failure detector: one neighbour lost means every tree link to it."""
+        """Upcall of the failure detector: one lost neighbour means all tree links to it are lost."""
         node = contact.node_id
         linked = self.trees.linked(node)
         orphaned = [tree for tree in linked if tree.parent is not None and tree.parent.node_id == node]
@@ -63,7 +63,7 @@ class TreeRepair:
             self._turn_to(fallback, trees, node)
 
     def _heir(self, tree: Tree, lost: bytes, heir: Contact | None) -> Contact | None:
-        """Who takes over in a topic from a lost entry point of the scope: the topic's own, if it was another."""
+        """Return the successor of a scope's lost entry point in a topic: the topic's own, if it was another."""
         entry = self.joins.placement.entry_points.get(tree.topic)
         if heir is None or entry is None or entry.node_id == lost or self.neighbours.suspected(entry.node_id):
             return heir
@@ -90,9 +90,9 @@ class TreeRepair:
         self.membership.join_directly(trees, fallback, lost)
 
     def _gather(self, trees: list[Tree], heir: Contact) -> None:
-        """A scope's entry point is lost: its children turn to the one that takes over, so that one edge leads out.
+        """A scope's entry point is lost: turn to the peer that replaces it, so that one edge leads out of the scope.
 
-        The other fallbacks remain for the case that it is below this peer.
+        The other fallbacks remain in case the new entry point is below this peer.
         """
         self.host.trace(Mark("entry_point_succeeded"))
         others = [tree.fallbacks for tree in trees]
@@ -101,9 +101,9 @@ class TreeRepair:
             tree.may_turn_to((heir, *(each for each in fallbacks if each.node_id != heir.node_id)))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
-        """Orphans of a common loss wait for nobody who waits as they do; all others are taken in.
+        """Adopt orphans. Those that lost the same parent do not wait for each other.
 
-        Each peer joins for itself: by a Join in its name, another could change what a child is owed.
+        Each peer joins for itself: with a Join in its name, another peer could change what a child must receive.
         """
         for join in message.joins if message.child.node_id == sender.node_id else ():
             if join.child.node_id != sender.node_id:
@@ -119,11 +119,11 @@ class TreeRepair:
                 self.joins.adopt(join, direct=True)
 
     def _can_serve(self, join: Join) -> bool:
-        """Is this peer below the topic's root scope? The next entry point of another scope need not be."""
+        """Whether this peer is below the topic's root scope. The next entry point of another scope may not be."""
         return join.descriptor is None or self.entries.takes(join.topic, join.descriptor.settings.root_scope)
 
     def _adopt_orphan(self, join: Join) -> None:
-        """The next root is asked before it knows that it is root."""
+        """Adopt an orphan that may ask the next root before that knows that it is root."""
         if self.ring.active and self.ring.is_closest(join.topic):
             self.dispatch.routed(join)
         else:
@@ -159,7 +159,7 @@ class TreeRepair:
                 self.membership.join_again(tree)
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
-        """The nearest by proximity; peers that are not measured yet come last, in random order."""
+        """Return the nearest by proximity; peers without a measurement come last, in random order."""
         far = float("inf")
         return min(
             (contact for contact in contacts),

@@ -1,6 +1,6 @@
-"""What a peer makes of its neighbours' reports: those of parents and children, per topic (docs/design.md, decision 4).
+"""How a peer handles reports of its parents and children, per topic (docs/design.md, decision 4).
 
-What it reports itself is in `progress.py`.
+Its own reports are in `progress.py`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class Reporting:
-    """Takes the reports of parents and children, and sets right who wrongly believes to be one."""
+    """Handles reports of parents and children, and corrects peers that wrongly believe to be one."""
 
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
@@ -36,7 +36,7 @@ class Reporting:
         self.schedule, self.dispatch = schedule, dispatch
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """Upcall of the link's stream: what a neighbour reports on a topic."""
+        """Upcall of the link's stream: a neighbour's report on a topic."""
         tree = self.trees.get(key)
         if tree is not None:
             self.schedule.wake(tree)
@@ -89,10 +89,10 @@ class Reporting:
         if report.term == tree.term and tree.came_to(report.reach):
             self.schedule.touch(tree)
         if tree.root is not None:
-            self.progress.advance_stable(tree, self.host.now())  # publishers wait for this word
+            self.progress.advance_stable(tree, self.host.now())  # publishers wait for this
 
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
-        """A new parent's report may have come before its answer to the Join; it will not repeat it either."""
+        """Handle a new parent's report that came before its answer to the Join: it is not repeated."""
         report = self.membership.parents.told(parent.node_id, tree.topic)
         if isinstance(report, link_reports.ParentReport) and self.host.me not in report.path:
             self._parent_says(tree, parent, tree.topic, report)
@@ -100,13 +100,13 @@ class Reporting:
     def _unknown_child_says(
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
-        """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
+        """Correct a peer that believes to be a child here and is not in the table, after a pause or a lost message."""
         if tree is None or not self._may_take_back(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
         start = report.acknowledged if report.term == tree.term else 0
-        tree.tell_settings()  # its Join said which settings it knew, and that was long ago
+        tree.tell_settings()  # its Join named the settings it knew, and that was long ago
         child = self.children.enter(tree, sender, start)
         child.note_report(report)
         self.progress.child_says(tree, sender.node_id, used_up=report.used_up)
@@ -116,7 +116,7 @@ class Reporting:
         tree.flow.serve(child.channel)
 
     def _may_take_back(self, tree: Tree, sender: Contact) -> bool:
-        """Can a peer be this one's child again without saying more? A topic with sources needs its word on each."""
+        """Whether a peer can be this one's child again without a Join. A topic with sources needs one."""
         if tree.by_source or not tree.attached:
             return False
         if is_restricted(tree.descriptor.access, "subscribe"):
@@ -126,8 +126,8 @@ class Reporting:
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
         if tree is not None and tree.parent is None and tree.joining and not tree.attached:
             if report.descriptor is not None and report.descriptor.topic == topic:
-                self.membership.trees.known.learn(report.descriptor)  # by the time it joins, another may stand
-            return  # its answer to the join is on its way, or the join will be sent again
+                self.membership.trees.known.learn(report.descriptor)  # by the time it joins, there may be another
+            return  # its answer to the join is in transit, or the join will be sent again
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
             self.membership.refuse(sender, topic, report.term)
             return
@@ -151,7 +151,7 @@ class Reporting:
             guarantee = tree.guarantee
             self.terms.enter(tree, term, 0)
             if tree.guarantee != guarantee:
-                self.progress.hurry(tree)  # the word of a session goes ahead of its events
+                self.progress.hurry(tree)  # news of a session goes ahead of its events
         if term == tree.flow.current.term:
             tree.parent_has(report.frontier)
             if report.frontier > tree.flow.frontier:
@@ -159,7 +159,7 @@ class Reporting:
             self.progress.stable_to(tree, report.stable)
 
     def _arrived(self, tree: Tree, report: link_reports.ParentReport) -> None:
-        """Peers that moved away have arrived elsewhere: their leases here end, and those below are told."""
+        """Peers that moved away have joined elsewhere: end their leases here, and tell the peers below."""
         ended = tree.leases.note_arrived(report.arrivals)
         if ended:
             self.host.trace(Mark("lease_moved"))
@@ -168,7 +168,7 @@ class Reporting:
 
 
 def cut_below(host: Host, tree: Tree, child: Child) -> None:
-    """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else.
+    """A child whose lease was cut has caught up itself: cut only those below it that have not.
 
     Until they are cut, its reports lead here again.
     """

@@ -1,9 +1,9 @@
-"""What follows where a topic's access list changes with a session (docs/sessions.md).
+"""What a peer does when a topic's access list changes with a session (docs/sessions.md).
 
-A peer that learns the list ends its own subscriptions that the list does not allow, and sends its children that it does
-not allow nothing more: both before any event of the session can come. These peers learn the list too, from their
-parents. Such a peer sends its other children away, who join without it, and leaves the tree when those have left that
-are not allowed either: so no lease goes on of a peer that is owed nothing. A root stays what it is.
+A peer that learns the list ends its own subscriptions that the list does not allow, and stops sending to children that
+it does not allow, both before any event of the session can arrive. These peers learn the list too, from their parents.
+Such a peer sends its other children away, which join without it. It leaves the tree when those that are not allowed
+either have left: so no lease of a peer without a right continues. A root stays root.
 """
 
 from quillcast.core.dispatch import Dispatch
@@ -27,26 +27,26 @@ class Rights:
         dispatch.on_timer(ListChanged, self._changed)
 
     def learned(self, tree: Tree, *, first: bool) -> None:
-        """Another list came to be known. `first`: everybody could subscribe before, and nobody had to show a right."""
+        """Apply a new list. `first`: everybody could subscribe before, and nobody had to show a right."""
         revoked = self.subscribing.revoke(tree) or self._is_revoked(tree) or (first and not self._has_shown(tree))
         self.children.bar(tree)
         self.stream_reporting.source_streams.list_learned(tree)
-        self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: who learned this may still use the tree
+        self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: the caller may still use the tree
 
     def _is_revoked(self, tree: Tree) -> bool:
-        """Was the right taken away that this peer showed its parent? Others that subscribe here may still have one."""
+        """Whether the right that this peer showed its parent was revoked. Other subscribers here may still have one."""
         shown = self.membership.shown.get(tree.topic)
         return shown is not None and denied(tree.descriptor, self.host.me, shown) is not None
 
     def _has_shown(self, tree: Tree) -> bool:
-        """Does the parent know on whose behalf this peer subscribes? Not if it joined when nobody asked."""
+        """Whether the parent knows on whose behalf this peer subscribes. Not if it joined before that was required."""
         return self.membership.shown.get(tree.topic) == shown_warrant(tree, self.host.me)
 
     def _changed(self, timer: ListChanged) -> None:
         tree = self.membership.trees.by_topic.get(timer.topic)
         if tree is None:
             return
-        for neighbour in tree.neighbours():  # it may have spoken of sources that might not publish before
+        for neighbour in tree.neighbours():  # it may have reported sources that might not publish before
             self.stream_reporting.take_up(tree, neighbour)
         if tree.root is not None or tree.parent is None:
             return
@@ -60,6 +60,6 @@ class Rights:
             self.membership.leave_if_idle(tree, anyway=True)
 
     def _show_other_right(self, tree: Tree) -> None:
-        """The parent knows this peer by a right that is gone, and others here have one."""
+        """Join again: the parent knows this peer by a right that is gone, and others here have one."""
         self.membership.drop_parent(tree, "refused")
         self.membership.join(tree)

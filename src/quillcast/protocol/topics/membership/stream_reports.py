@@ -1,4 +1,4 @@
-"""What a peer makes of its neighbours' reports on the streams of sources: those of parents and children."""
+"""How a peer handles reports of its parents and children on the streams of sources."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -39,15 +39,15 @@ Report = TypeVar("Report", StreamUp, StreamDown)
 
 
 class TurnOver(Timer, frozen=True):
-    """What came in this turn goes on before anything is concluded from it."""
+    """What arrived in this turn is passed on before anything is concluded from it."""
 
 
 class ConcludeTurn(Timer, frozen=True):
-    """Tell sources next to this peer that it has what they sent in this turn, and look how far children came."""
+    """Confirm to neighbouring sources what they sent in this turn, and check how far children have come."""
 
 
 class StreamReporting:
-    """Takes the reports of parents and children on streams, and draws the conclusions."""
+    """Handles the reports of parents and children on streams, and draws the conclusions."""
 
     __slots__ = ("dispatch", "host", "progress", "source_streams", "streams", "trees", "unconfirmed", "unjudged")
 
@@ -57,7 +57,7 @@ class StreamReporting:
     ) -> None:  # fmt: skip
         self.host, self.streams, self.trees, self.source_streams = host, streams, trees, source_streams
         self.progress, self.dispatch = progress, dispatch
-        self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came straight from their sources
+        self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came directly from their sources
         self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
         dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
         dispatch.on_alarm(ConcludeTurn, self.conclude_turn)
@@ -65,7 +65,7 @@ class StreamReporting:
         dispatch.on_message(Confirmed, self._confirmed)
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """Upcall of the link's stream: what a neighbour reports on a stream."""
+        """Upcall of the link's stream: a neighbour's report on a stream."""
         topic, term = stream_of(key)
         tree = self.trees.get(topic)
         if tree is None or not term.of_source:
@@ -82,18 +82,18 @@ class StreamReporting:
             self._parent_says(tree, tree.parent, term, report)
         elif isinstance(report, StreamUp):
             self.source_streams.dates.note_early(tree, term, max(report.frontier, report.reach), sender)
-        if tree.by_source and not by_source:  # it is the first one known here, or was over
+        if tree.by_source and not by_source:  # it is the first one known here, or had ended
             self.dispatch.order(StreamsBegin(tree.topic))
 
     def _first_stream(self, tree: Tree, child: Child, term: Term, report: StreamUp) -> None:
-        """Peers came below a child from where sources number the events: children are to join anew, with streams."""
+        """Peers came below a child from where sources number the events: have children join again, with streams."""
         if self._is_over(tree, term, report):
             self.source_streams.answer(tree, child.contact, term)
         elif tree.attached and self._known(tree, child.contact, term, report) is not None:
             self.dispatch.order(StreamsBegin(tree.topic))
 
     def _is_over(self, tree: Tree, term: Term, report: StreamUp) -> bool:
-        """Did a stream end here, at what a child reports or later?"""
+        """Whether a stream ended here where a child reports it to end, or later."""
         end = tree.flow.past.forgotten.get(term)
         return end is not None and not report.alive and report.reach <= end
 
@@ -103,7 +103,7 @@ class StreamReporting:
             self.source_streams.learn_ends(tree, message.ends, sender)
 
     def take_up(self, tree: Tree, neighbour: Contact) -> None:
-        """A neighbour became parent or child, or another list came: it may have told before, and does not repeat it."""
+        """Handle earlier reports of a new parent or child, or after a new list: they are not repeated."""
         if not (tree.by_source or tree.sources.denied):
             return
         for key, value in list(self.streams.told(neighbour.node_id).items()):
@@ -141,14 +141,14 @@ class StreamReporting:
         self._news(tree, term)
 
     def _note_progress(self, tree: Tree, child: SourcesChild) -> None:
-        """How many events of all streams came to a child, and to all below it: is its lease to be cut, or no more?"""
+        """Add up the events that a child and all below it have of all streams: is its lease to be cut, or no longer?"""
         fronts = {term: report.frontier for term, report in child.streams.items()}
         child.note_streams(reached(tree, child.needed_from), reached(tree, fronts.get))
         catch_up(tree, child, self.host.now())
         cut_below(self.host, tree, child)
 
     def _known(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> SourceState | None:
-        """What is known of a stream that goes on; None if its source may not publish, or there is no room for it."""
+        """Return what is known of a live stream; None if its source may not publish, or there is no room for it."""
         if term in tree.sources.states:
             if report.warrant is not None:
                 self.source_streams.show_right(tree, term, report.warrant)
@@ -177,7 +177,7 @@ class StreamReporting:
         return tree.sources.states[term]
 
     def _hear_again(self, tree: Tree, term: Term, sender: Contact) -> None:
-        """A stream goes on: children whose reports on it were forgotten may still have it, and not repeat them."""
+        """A stream continues: children whose reports on it were forgotten may still have it, and not repeat them."""
         key = stream_key(tree.topic, term)
         for child in [each for each in tree.leases.children.values() if each.contact.node_id != sender.node_id]:
             told = self.streams.told(child.contact.node_id).get(key)
@@ -185,10 +185,10 @@ class StreamReporting:
                 self.changed(child.contact, key, told)
 
     def _report_what_ended(self, tree: Tree, sender: Contact, term: Term, report: StreamReport) -> None:
-        """A source that could publish before ended its stream, and nothing is taken from it: what it published is lost.
+        """A source lost its right and ended its stream, from which nothing is accepted: its events are lost.
 
-        So it is where it was out of reach while the list changed, and nobody but itself has its events. Or it was
-        restarted since, and has them from others.
+        Either it was out of reach while the list changed, and only it has its events. Or it was restarted since, and
+        has them from others.
         """
         end = report.end
         if end is None and isinstance(report, StreamUp) and not report.alive:
@@ -202,18 +202,18 @@ class StreamReporting:
             self.source_streams.answer(tree, sender, term)
 
     def _holds_up(self, tree: Tree, term: Term, report: StreamReport) -> bool:
-        """Does a parent wait for this peer's word on its own stream, of which nothing is taken? It is over here."""
+        """Whether a parent waits for this peer's report on its own stream, which is not accepted and is over here."""
         over = tree.flow.past.forgotten.get(term)
         return isinstance(report, StreamDown) and over is not None and max(report.reach, report.end or 0) <= over
 
     def _may_go_on(self, tree: Tree, term: Term, report: StreamReport) -> bool:
-        """Is a stream that is over here taken up again? One of this peer's own only for a parent that waits for it."""
+        """Whether a stream that is over here is resumed. A stream of this peer, only for a parent that waits for it."""
         if not is_mine(self.host, term):
             return True
         return isinstance(report, StreamDown) and max(report.end or 0, report.reach) <= tree.flow.past.forgotten[term]
 
     def _deny(self, tree: Tree, sender: Contact, term: Term, report: StreamReport, *, full: bool) -> None:
-        """A stream is not taken, nor passed on. Its source is told so, if it is the neighbour that speaks of it."""
+        """Reject a stream, and do not pass it on. Tell its source, if that is the neighbour that reported it."""
         if not full:
             self.source_streams.note_denied(tree)
             self.host.trace(Mark("stream_denied"))
@@ -234,7 +234,7 @@ class StreamReporting:
             self.source_streams.dates.learn_milestones(tree, term, told)
         tree.sources.note_partitioned(partitioned=report.partitioned)
         if state.right is Right.COULD and state.closed and is_mine(self.host, term):
-            pass  # where the list ended it, is for this peer to say, and for the others how much of that they take
+            pass  # this peer decides where the list ended it, and the others how much of that they accept
         elif report.closed and report.end is not None and not is_alive(tree, term):
             state.close(report.end)
         else:
@@ -246,9 +246,9 @@ class StreamReporting:
             self.dispatch.order(LeaveIfIdle(tree.topic))  # the parent may have what this peer stays for
 
     def _is_known(self, tree: Tree, term: Term, report: StreamDown) -> bool:
-        """Is a stream over here, and does the parent say no more of it?
+        """Whether a stream is over here, and the parent reports no more of it.
 
-        If the root, which may be another by now, has yet to hear that everybody has it, the stream is taken up again.
+        If the root, which may be another by now, does not know yet that everybody has it, the stream is resumed.
         """
         over = tree.flow.past.forgotten.get(term)
         if over is None or report.end is None:
@@ -272,7 +272,7 @@ class StreamReporting:
     # ---- sources next to this peer
 
     def came(self, topic: bytes, term: Term, source: bytes) -> None:
-        """A bundle came straight from its source."""
+        """Note that a bundle came directly from its source."""
         self._await_turn()
         self.unconfirmed[topic, term] = source
 
@@ -282,7 +282,7 @@ class StreamReporting:
             self.unconfirmed, self.unjudged = {}, {}
 
     def conclude_turn(self) -> None:
-        """Sources next to this peer are told how far it has their streams. Do children keep up?"""
+        """Confirm to neighbouring sources how far this peer has their streams, and check that children keep up."""
         unconfirmed, unjudged, self.unconfirmed, self.unjudged = self.unconfirmed, self.unjudged, EMPTY, EMPTY
         for topic, node in unjudged:
             tree = self.trees.get(topic)
@@ -305,7 +305,7 @@ class StreamReporting:
 
 
 def _as_far_as_taken(tree: Tree, sender: Contact, term: Term, report: Report) -> Report:
-    """What a neighbour reports, without what is not taken from it: nobody is to wait for that, or ask it."""
+    """Return a neighbour's report without what is not accepted from it: nobody is to wait for that, or request it."""
     stream = tree.flow.others[term]
     if not (stream.barred and term.is_of(sender.node_id)):
         return report

@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.trees import Trees
 
 
 class ListChanged(Timer, frozen=True):
-    """See to the place in the tree, by the topic's list. `revoked`: the right that the parent knows is gone."""
+    """Check the place in the tree against the topic's list. `revoked`: the right that the parent knows is gone."""
 
     topic: bytes
     revoked: bool
@@ -43,11 +43,11 @@ class Subscribing:
         self.host, self.known, self.trees, self.schedule, self.progress = host, known, trees, schedule, progress
         self.source_streams, self.dispatch = source_streams, dispatch
         self.numbers = 0
-        self.unpermitted: dict[int, tuple[Descriptor, Subscription]] = {}  # they wait until a scope lets them begin
+        self.unpermitted: dict[int, tuple[Descriptor, Subscription]] = {}  # they wait until a scope permits them
         dispatch.on_timer(TellLosses, self.tell_losses)
 
     def all(self) -> Iterator[Subscription]:
-        """Every one, begun or not."""
+        """Yield all subscriptions, begun or not."""
         for tree in self.trees.by_topic.values():
             yield from tree.subscriptions
             yield from tree.unstarted.values()
@@ -64,10 +64,10 @@ class Subscribing:
     ) -> Subscription:
         """Subscribe to a topic. `start` is now or earliest (as far back as this peer's or its parent's buffer reaches).
 
-        A subscriber that asks for the earliest events is told which are not kept any more, as losses.
+        A subscriber that asks for the earliest events gets a loss report on those that are no longer kept.
 
-        `warrant` says on whose behalf. If the topic does not let it subscribe, `Subscriber.failed` is called.
-        A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
+        `warrant` says on whose behalf. If the topic does not let it subscribe, `Subscriber.failed` is called. A
+        subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
         """
         descriptor = self.known.describe(name)
         self.numbers += 1
@@ -81,7 +81,7 @@ class Subscribing:
         return subscription
 
     def bounds_changed(self) -> None:
-        """Scopes bound other topics than before: what has begun goes on, and the rest waits until they let it."""
+        """Scopes limit other topics than before: begun subscriptions continue, the others wait for permission."""
         permissions = self.known.permissions
         for tree in list(self.trees.by_topic.values()):
             if tree.subscriptions:
@@ -93,14 +93,14 @@ class Subscribing:
                     self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def permitted(self) -> None:
-        """A scope may let subscriptions begin that wait for it."""
+        """Begin subscriptions that a scope now permits."""
         for number, (descriptor, subscription) in list(self.unpermitted.items()):
             if not self.known.permissions.why_not(descriptor, "subscribes"):
                 del self.unpermitted[number]
                 self._enter(self.known.descriptors.get(subscription.topic, descriptor), subscription)
 
     def refuse(self, topic: bytes, why: str) -> None:
-        """A scope does not let this peer subscribe: its subscriptions to the topic end, begun or not."""
+        """A scope does not let this peer subscribe: end its subscriptions to the topic, begun or not."""
         error, tree = AccessDenied(why), self.trees.by_topic.get(topic)
         for number, (_, subscription) in list(self.unpermitted.items()):
             if subscription.topic == topic:
@@ -124,38 +124,38 @@ class Subscribing:
             self.dispatch.order(FindParent(tree.topic))
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription. A peer that has no more use for the topic leaves the tree once its parent is known."""
+        """End a subscription. A peer that no longer needs the topic leaves the tree once its parent is known."""
         self.unpermitted.pop(subscription.number, None)
         tree = self.trees.by_topic.get(subscription.topic)
         if tree is None:
             return
         if not tree.take_unstarted(subscription.number):
             if subscription not in tree.subscriptions:
-                return  # it has ended before
+                return  # it has already ended
             tree.stop(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
         self.schedule.touch(tree)
         self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def count(self, topic: bytes) -> int:
-        """How many subscriptions to a topic there are here, begun or not."""
+        """Return the number of subscriptions to a topic here, begun or not."""
         tree = self.trees.by_topic.get(topic)
         waiting = sum(subscription.topic == topic for _, subscription in self.unpermitted.values())
         return waiting + (0 if tree is None else len(tree.subscriptions) + len(tree.unstarted))
 
     def bounds(self) -> dict[bytes, str]:
-        """By topic: the bound for which subscriptions wait here, in a sentence."""
+        """Return by topic the bound for which subscriptions wait here, in a sentence."""
         waiting = {subscription.topic: descriptor for descriptor, subscription in self.unpermitted.values()}
         return {topic: self.known.permissions.why_not(each, "subscribes") for topic, each in waiting.items()}
 
     def topics(self) -> dict[bytes, Descriptor]:
-        """The topics of all subscriptions."""
+        """Return the topics of all subscriptions."""
         waiting = {subscription.topic: descriptor for descriptor, subscription in self.unpermitted.values()}
         trees = self.trees.by_topic.values()
         return waiting | {tree.topic: tree.descriptor for tree in trees if tree.subscriptions or tree.unstarted}
 
     def drained(self, subscription: Subscription) -> None:
-        """The application's queue has room again."""
+        """The application's queue has room again: continue."""
         tree = self.trees.by_topic.get(subscription.topic)
         channel, first = subscription.channel, subscription.channel.cursor
         if tree is not None and tree.flow.serve(channel):
@@ -164,17 +164,17 @@ class Subscribing:
             self.progress.moved(tree, tree.flow.log.bytes_between(first, channel.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
-        """A subscription lost something a moment ago."""
+        """Report losses that a subscription had a moment ago."""
         tree = self.trees.by_topic.get(timer.topic)
         for subscription in tree.subscriptions if tree is not None else ():
             if subscription.number == timer.number:
                 subscription.tell_losses()
 
     def start_waiting(self, tree: Tree, gone: tuple[Gone, ...] | None) -> None:
-        """This peer has a parent or is root: the subscriptions that waited for that begin.
+        """This peer has a parent or is root: begin the subscriptions that waited for that.
 
-        `gone` is what the parent said it keeps no more; None: it was not asked for the earliest events. Those that want
-        these go on waiting then.
+        `gone` is what the parent said it no longer keeps; None: it was not asked for the earliest events. Subscriptions
+        that want these then continue to wait.
         """
         starts = [each for each in tree.unstarted.values() if gone is not None or not tree.waits_for_earliest(each)]
         for subscription in starts:
@@ -183,9 +183,9 @@ class Subscribing:
             self._start(tree, subscription, gone or ())
 
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
-        """A subscription begins behind all that came here, in every term it knows: what is admitted after will come.
+        """Begin a subscription after all that arrived here, in every known term: what is admitted later will come.
 
-        Or behind what was there earlier (`Tree.newest`): this peer may have joined for a child that is further behind.
+        Or after what existed earlier (`Tree.newest`): this peer may have joined for a child that is further behind.
         """
         rule = denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:
@@ -216,7 +216,7 @@ class Subscribing:
         self.schedule.touch(tree)
 
     def revoke(self, tree: Tree) -> bool:
-        """Another list came to be known: subscriptions that it does not allow end. Were there any?"""
+        """End subscriptions that a new list does not allow. Return whether there were any."""
         ended = [
             (edge, rule) for edge in tree.subscriptions
             if (rule := denied(tree.descriptor, self.host.me, edge.wish.warrant)) is not None
@@ -233,7 +233,7 @@ class Subscribing:
             edge.subscriber.failed(error)
 
     def fail(self, tree: Tree, error: QuillcastError, key: bytes | None = None) -> None:
-        """No subscription to the topic can stand, or none on behalf of a credential."""
+        """End all subscriptions to the topic, or those on behalf of a credential, with this error."""
         for edge in subscribed(tree):
             if key is None or key_of(edge.wish.warrant) == key:
                 tree.take_unstarted(edge.number)
@@ -242,19 +242,19 @@ class Subscribing:
 
 
 def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str | None:
-    """The rule by which a peer may not subscribe; None: it may. Signatures are looked at where there is a list."""
+    """Return the rule by which a peer may not subscribe; None: it may. Signatures are checked if there is a list."""
     if not is_restricted(descriptor.access, "subscribe"):
         return None
     return descriptor.refusal("subscribe", bearer(warrant, node, descriptor.topic))
 
 
 def subscribed(tree: Tree) -> tuple[Subscription, ...]:
-    """The subscriptions here, begun or not."""
+    """Return the subscriptions here, begun or not."""
     return (*tree.subscriptions, *tree.unstarted.values())
 
 
 def shown_warrant(tree: Tree, me: bytes) -> Warrant | None:
-    """On whose behalf this peer asks a parent for the topic: of several, one that the list allows, if it is known."""
+    """Return on whose behalf this peer asks a parent for the topic: one that the list allows, if it is known."""
     warrants = [each.wish.warrant for each in subscribed(tree) if each.wish.warrant is not None]
     allowed = (warrant for warrant in warrants if denied(tree.descriptor, me, warrant) is None)
     return next(allowed, warrants[0]) if warrants else None

@@ -1,13 +1,13 @@
 """Where lost children are now: their leases end here once it is known that others speak for them.
 
-A peer that loses a child holds its lease, because the child may still need what comes. The child may have found another
-parent long ago: the loss was the peer's own, whose process was paused, or that of the path between the two. Then the
-lease would hold back the topic for as long as it goes on, up to a lease after the peer woke.
+A peer that loses a child holds its lease, because the child may still need later events. But the child may have found
+another parent long ago: perhaps the peer's own process was paused, or the path between the two was cut. Then the lease
+would hold back the topic until it ends, up to a lease after the peer resumed.
 
 So the peer asks (`LeaseHeld`). The answer (`HasOtherParent`) alone ends no lease, because it may overtake the report
 that speaks for the child. The child has its present parent name it once more (`NameAgain`), and the peer tells those
-above it whom it waits for (`ChildReport.departures`). The lowest peer above both compares the two, as
-for a child that moves in good order (docs/decisions/leadership-transfer.md).
+above it which peers it waits for (`ChildReport.departures`). The lowest peer above both compares the two, as for a
+child that moves in good order (docs/decisions/leadership-transfer.md).
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,18 @@ from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
-MISSED_ROUNDS = 4  # a parent that asks twice within so many rounds has lost this peer; a guess: questions may be lost
+MISSED_ROUNDS = 4  # a parent that asks twice within this many rounds lost this peer; a guess: messages may be lost
 
 
 class Missed(NamedTuple):
-    """Who asks where this peer is, though it is its parent, and since when."""
+    """A parent that asks where this peer is, and since when."""
 
     by: bytes
     since: float
 
 
 class Whereabouts:
-    """Asks lost children, answers as one, and has those above hear of a child again."""
+    """Asks lost children, answers as one, and has the peers above hear of a child again."""
 
     def __init__(
         self, host: Host, ask_s: float, trees: Mapping[bytes, Tree], children: ChildrenTables,
@@ -70,9 +70,9 @@ class Whereabouts:
                 self.host.send(contact, LeaseHeld(page))
 
     def lease_held(self, sender: Contact, message: LeaseHeld) -> None:
-        """A former parent asks. Only who neither restarted nor left others behind speaks for all that were below it.
+        """A former parent asks. Only a child that neither restarted nor left others behind speaks for all below it.
 
-        If it is the present one, and asks again, what goes from here to there does not arrive, though it is heard.
+        If the present parent asks repeatedly, messages from here to it do not arrive, although it can be heard.
         """
         over: list[tuple[bytes, int]] = []
         elsewhere: list[tuple[bytes, bytes]] = []
@@ -84,7 +84,7 @@ class Whereabouts:
             if tree is None or not tree.needed:
                 over.append((topic, number))
             elif tree.parent is not None and tree.parent.node_id != sender.node_id:
-                self.membership.moves.count(topic, number)  # it asked the sender, and another was its parent in the end
+                self.membership.moves.count(topic, number)  # it asked the sender, but another became its parent
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
                 named.setdefault((tree.parent, self.membership.moves.of(topic)), []).append(elsewhere[-1])
             elif tree.parent is not None and self._is_missed(topic, sender.node_id):
@@ -98,7 +98,7 @@ class Whereabouts:
             self.host.send(parent, NameAgain(topics, number))
 
     def _is_missed(self, topic: bytes, parent: bytes) -> bool:
-        """Does the parent ask again? It may ask once before it hears this peer again, and takes it back."""
+        """Whether the parent asks repeatedly. It may ask once before it hears this peer again and takes it back."""
         now = self.host.now()
         missed = self.missed.get(topic)
         if missed is None or missed.by != parent:
@@ -106,7 +106,7 @@ class Whereabouts:
         return now - missed.since >= self.ask_s
 
     def speaks_elsewhere(self, sender: Contact, message: HasOtherParent) -> None:
-        """A child that was lost has another parent."""
+        """A lost child has another parent."""
         for topic, up_to in message.topics:
             tree = self.trees.get(topic)
             lease = tree.leases.orphaned.get(sender.node_id) if tree is not None else None
@@ -115,7 +115,7 @@ class Whereabouts:
                 self.schedule.touch(tree)
 
     def lease_over(self, sender: Contact, message: LeaseOver) -> None:
-        """A child that was lost needs these topics no more."""
+        """A lost child no longer needs these topics."""
         for topic, number in message.leases:
             tree = self.trees.get(topic)
             lease = tree.leases.orphaned.get(sender.node_id) if tree is not None else None
@@ -124,7 +124,7 @@ class Whereabouts:
                 self.schedule.touch(tree)
 
     def name_again(self, sender: Contact, message: NameAgain) -> None:
-        """A child is waited for elsewhere."""
+        """A child is waited for elsewhere: tell the peers above."""
         for topic, up_to in message.topics:
             tree = self.trees.get(topic)
             child = tree.leases.children.get(sender.node_id) if tree is not None else None
