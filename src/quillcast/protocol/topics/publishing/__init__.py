@@ -1,1 +1,1 @@
-"""A peer's own publishers: they find the root, send, send again, and change a topic's settings."""
+"""A peer's own publishers: they find the root, send and resend events, and change a topic's settings."""

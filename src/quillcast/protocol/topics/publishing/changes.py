@@ -1,8 +1,8 @@
-"""Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
+"""Changing the settings of an existing topic: its root enters a descriptor of a later version, and passes it on.
 
-What to do about slow subscribers and how large events may be is each peer's own matter, and holds wherever the new
-descriptor has come to: replicas, the tree, and publishers' peers. What subscribers are owed, and who may publish,
-changes with a new session (docs/sessions.md), because all must agree from which event on it holds.
+How to treat slow subscribers and how large events may be concerns each peer alone. Such settings apply wherever the new
+descriptor has arrived: replicas, the tree, and publishers' peers. The guarantee, and who may publish, change with a new
+session (docs/sessions.md), because all peers must agree on the first event that they apply to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,17 +33,17 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class SettingsChange(NamedTuple):
-    """What was asked for, and who wants to know."""
+    """A requested change, and whom to tell the result."""
 
     name: str
     wanted: Mapping[str, Any]
     done: Callable[[Descriptor | QuillcastError], None]
     sign: Callable[[Descriptor], Descriptor] | None = None
-    """How the owner signs what it changed."""
+    """How the owner signs the changed descriptor."""
 
 
 class SettingsChanges:
-    """A peer's part in changes of settings: asking for them, and passing on what the root entered."""
+    """A peer's part in changes of settings: requesting them, and passing on what the root entered."""
 
     def __init__(
         self, host: Host, receipt_timeout_s: float, ring: Overlay, known: KnownTopics, creating: Creating,
@@ -51,9 +51,9 @@ class SettingsChanges:
     ) -> None:  # fmt: skip
         self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring
         self.known, self.creating, self.schedule = known, creating, schedule
-        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}  # by topic: those of this peer, which go by changes
-        self.asked: dict[bytes, list[SettingsChange]] = {}  # by topic, one after another; the first is under way
-        self.asked_at: dict[bytes, float] = {}  # for the root, which did not answer yet
+        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}  # this peer's publishers by topic, for changes
+        self.asked: dict[bytes, list[SettingsChange]] = {}  # by topic, one after another; the first is in progress
+        self.asked_at: dict[bytes, float] = {}  # when the root was asked, which did not answer yet
         known.spare(self.asked)
         schedule.serve(self.asked)
 
@@ -61,7 +61,7 @@ class SettingsChanges:
         self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None],
         sign: Callable[[Descriptor], Descriptor] | None = None,
     ) -> None:  # fmt: skip
-        """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
+        """Change settings; `done` gets the resulting descriptor, or the error. Raises `LocalError`."""
         topic = described(name).topic
         waiting = self.asked.setdefault(topic, [])
         waiting.append(SettingsChange(name, wanted, done, sign))
@@ -70,13 +70,13 @@ class SettingsChanges:
             self._find(topic)
 
     def root_found(self, descriptor: Descriptor) -> None:
-        """The root told what stands: offer it the next version, if one is wanted."""
+        """The root sent the present descriptor: offer it the next version, if one is wanted."""
         offer = self._offer(descriptor)
         if offer is not None:
             self.creating.create(*offer)
 
     def _offer(self, descriptor: Descriptor) -> tuple[Descriptor, CreateDone] | None:
-        """What to offer the root, and who wants to know."""
+        """Return what to offer the root, and whom to tell the result."""
         topic = descriptor.topic
         change = self._answered(topic)
         if change is None:
@@ -99,7 +99,7 @@ class SettingsChanges:
         return newer, partial(self._done, topic)
 
     def unknown(self, topic: bytes) -> bool:
-        """Nobody created the topic. Was it this peer's question that this answers?"""
+        """Nobody created the topic. Return whether this answers a query of this peer."""
         change = self._answered(topic)
         if change is None:
             return False
@@ -108,25 +108,25 @@ class SettingsChanges:
         return True
 
     def asks(self, topic: bytes) -> bool:
-        """Is this peer about to change or create the topic?"""
+        """Whether this peer is about to change or create the topic."""
         return topic in self.asked or topic in self.creating.asked
 
     def refused(self, topic: bytes, error: LocalError) -> None:
-        """The topic cannot be used like this: tell who is about to change or create it."""
+        """The topic cannot be used like this: tell those about to change or create it."""
         self.creating.refused(topic, error)
         if self._answered(topic) is not None:
             self._done(topic, error)
 
     def _answered(self, topic: bytes) -> SettingsChange | None:
-        """The change that asked for the root, if one did."""
+        """Return the change that asked for the root, if one did."""
         return self.asked[topic][0] if self.asked_at.pop(topic, None) is not None else None
 
     def _go_on(self, topic: bytes, answer: Descriptor | QuillcastError) -> None:
-        """The session that another change opened has begun: ask anew what stands."""
+        """The session that another change opened has begun: ask for the present descriptor again."""
         self._find(topic)
 
     def _done(self, topic: bytes, answer: Descriptor | QuillcastError) -> None:
-        """A change is settled: tell who asked for it, and begin the next."""
+        """A change is settled: tell the caller, and begin the next."""
         change, *waiting = self.asked.pop(topic)
         if waiting:
             self.asked[topic] = waiting
@@ -136,13 +136,13 @@ class SettingsChanges:
         self.known.done_with(topic)
 
     def housekeep(self, now: float, *, paused: bool = False) -> None:
-        """Ask again where nobody answered."""
+        """Ask again if nobody answered."""
         for topic, asked_at in list(self.asked_at.items()):
             if now - asked_at >= self.receipt_timeout_s:
                 self._find(topic)
 
     def entered(self, tree: Tree) -> None:
-        """This root entered a change: the peers with publishers are told."""
+        """This root entered a change: tell the peers with publishers."""
         root = tree.root
         if root is None:
             return
@@ -151,7 +151,7 @@ class SettingsChanges:
                 self.host.send(contact, RootIs(root.term, tree.descriptor, root.held_back))
 
     def learned(self, descriptor: Descriptor) -> None:
-        """This peer learned a change: its publishers go by it."""
+        """Apply a change that this peer learned to its publishers."""
         for publisher in self.publishers.get(descriptor.topic, {}).values():
             publisher.adapt(descriptor)
             publisher.listener.progressed()
@@ -170,12 +170,12 @@ class SettingsChanges:
 
 
 def not_owner(topic: str, owner: str) -> AccessDenied:
-    """That somebody who is not this principal wants to change a topic."""
+    """Return the error for a change of a topic by anybody but this principal."""
     return AccessDenied(f"topic {topic!r} can be changed only by its owner {owner[:8]}")
 
 
 def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
-    """The next version, of the next session where that is needed. Raises `LocalError`."""
+    """Return the next version, in the next session if that is needed. Raises `LocalError`."""
     before, chosen = descriptor.settings, dict(wanted)
     access = _listed(descriptor.access, chosen.pop("publishers", None), chosen.pop("subscribers", None))
     if before.by_source:
@@ -192,7 +192,7 @@ def _changed(descriptor: Descriptor, wanted: Mapping[str, Any]) -> Descriptor:
 
 
 def check_change(topic: str, before: Settings, after: Settings) -> list[str]:
-    """The settings of a topic that differ. Raises `LocalError` if they cannot change like this while it stands."""
+    """Return the settings of a topic that differ. Raises `LocalError` if an existing topic cannot change like this."""
     after.validate()
     changed = [name for name in Settings.__struct_fields__ if getattr(after, name) != getattr(before, name)]
     for name in changed:
@@ -209,7 +209,7 @@ def _why_fixed(name: str, value: str) -> str:
 
 
 def _listed(access: tuple[str, ...], *named: Sequence[str] | None) -> tuple[str, ...]:
-    """The list with these publishers and subscribers instead of those that it names; None: those stay."""
+    """Return the list with these publishers and subscribers in place of its own; None: those stay."""
     for right, principals in zip(RIGHTS, named, strict=True):
         if principals is not None:
             others = (one for one in access if not one.startswith(f"{right}:"))

@@ -1,4 +1,4 @@
-"""The topics that this peer asked to be created, with settings of its own or as a change of those that stand."""
+"""The topics that this peer asked to be created, with their own settings or as a change of existing ones."""
 
 from collections.abc import Callable
 
@@ -29,8 +29,8 @@ class Creating:
         self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring
         self.known, self.schedule = known, schedule
         self.offered_at: dict[bytes, float] = {}
-        self.asked: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is under way
-        self.count = first_number(host.incarnation)  # no late answer to a former process is one to this
+        self.asked: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is in progress
+        self.count = first_number(host.incarnation)  # a late answer to a former process matches none of this one
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         known.spare(self.asked)
         known.forget_too(self.holders)
@@ -38,7 +38,7 @@ class Creating:
         dispatch.on_message(Created, self._created)
 
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
-        """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
+        """Create a topic; `done` gets the resulting descriptor, or `TopicExists`."""
         self.count += 1
         message = Create(descriptor, self.host.contact, number=self.count, term=self.known.used(descriptor.topic))
         waiting = self.asked.setdefault(descriptor.topic, [])
@@ -58,7 +58,7 @@ class Creating:
         self.known.learn(descriptor)
         waiting = self.asked.get(descriptor.topic)
         if not waiting or message.number != waiting[0][0].number:
-            return  # an answer that came twice
+            return  # a repeated answer
         (create, done), *waiting = self.asked.pop(descriptor.topic)
         self.holders[descriptor.topic] = message.holders
         if waiting:
@@ -71,13 +71,13 @@ class Creating:
         self.known.done_with(descriptor.topic)
 
     def refused(self, topic: bytes, error: LocalError) -> None:
-        """The topic cannot be created: tell all who asked for it."""
+        """The topic cannot be created: tell all that asked for it."""
         self.offered_at.pop(topic, None)
         for _, done in self.asked.pop(topic, ()):
             done(error)
 
     def _answer(self, wanted: Descriptor, descriptor: Descriptor, done: CreateDone) -> None:
-        """Tell the application what stands."""
+        """Tell the application the resulting descriptor."""
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = "nobody owns it; use it without --as, or choose another name"
             if descriptor.owner_key:
@@ -96,7 +96,7 @@ class Creating:
             )
 
     def housekeep(self, now: float, *, paused: bool = False) -> None:
-        """Ask again for topics to be created where nobody answered."""
+        """Ask again for topics to be created if nobody answered."""
         for topic, waiting in list(self.asked.items()):
             if now - self.offered_at[topic] >= self.receipt_timeout_s:
                 self._route(msgspec.structs.replace(waiting[0][0], again=True))

@@ -1,4 +1,4 @@
-"""This peer as a source: its streams in the topics whose events are numbered by those who publish them."""
+"""This peer as a source: its streams in the topics whose publishing peers number the events."""
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
@@ -16,10 +16,10 @@ class OwnStreams:
 
     def __init__(self, trees: Trees, source_streams: SourceStreams, sealing: Sealing, dispatch: Dispatch) -> None:
         self.trees, self.source_streams, self.sealing, self.dispatch = trees, source_streams, sealing, dispatch
-        self.crowded: dict[bytes, None] = {}  # topics in which there is no room for one more source, this peer
+        self.crowded: dict[bytes, None] = {}  # topics in which there is no room for this peer as one more source
 
     def open(self, publisher: Publisher) -> Term | None:
-        """The stream that this publisher's events belong to. None: it waits for one of the topic's streams to end."""
+        """Return the stream of this publisher's events. None: it waits for one of the topic's streams to end."""
         tree = self.trees.open(publisher.descriptor)
         if tree.sources.own is None and not tree.descriptor.streams_go_on:
             return None  # the next session's root is about to number the events
@@ -30,17 +30,17 @@ class OwnStreams:
         return source.term
 
     def take_place(self, topic: bytes) -> None:
-        """The stream leaves here through the topic's tree: find a parent, unless there is one or will be."""
+        """Find a parent, unless there is one or will be: the stream leaves here through the topic's tree."""
         tree = self.trees.by_topic[topic]
         if not tree.attached and not tree.joining:
             self.dispatch.order(FindParent(tree.topic))
 
     def note_admitted(self, topic: bytes) -> None:
-        """Events of this peer were admitted: it waits for no other stream."""
+        """Note that events of this peer were admitted: it does not wait for another stream to end."""
         self.crowded.pop(topic, None)
 
     def is_beside(self, topic: bytes, other: Contact) -> bool:
-        """Is this a neighbour in the tree of a topic, in which this peer numbers its own events?"""
+        """Whether this peer is a neighbour in the tree of a topic whose source this peer is."""
         tree = self.trees.by_topic.get(topic)
         if tree is None or tree.sources.own is None:
             return False
@@ -54,13 +54,13 @@ class OwnStreams:
         return True
 
     def leave_place(self, topic: bytes) -> None:
-        """The place in the tree is needed no more, unless for something else."""
+        """Leave the place in the tree, unless something else needs it."""
         self.dispatch.order(LeaveIfIdle(topic))
 
     def settings_learned(self, tree: Tree) -> None:
-        """This peer's stream ends if the next session has another guarantee, or a root that numbers the events.
+        """End this peer's stream if the next session has another guarantee, or a root that numbers the events.
 
-        Nothing more is admitted once that session is about to begin. If it is called off, another stream begins, too.
+        Nothing more is admitted once that session is about to begin. If it is called off, another stream also begins.
         What was admitted in this turn leaves first. A peer that leaves is about to end its stream anyway.
         """
         own, descriptor = tree.sources.own, tree.descriptor
@@ -74,12 +74,12 @@ class OwnStreams:
             self.source_streams.close(tree)
 
     def goes_on(self, topic: bytes) -> bool:
-        """Does this peer number the events of its publishers?"""
+        """Whether this peer numbers the events of its publishers."""
         tree = self.trees.by_topic.get(topic)
         return tree is not None and tree.sources.own is not None and not tree.sources.own.closing
 
     def end(self, topic: bytes) -> None:
-        """The topic's last publisher here is gone: what was admitted in this turn leaves before the stream ends."""
+        """End the stream with the topic's last publisher here, after sending what was admitted in this turn."""
         self.crowded.pop(topic, None)
         tree = self.trees.by_topic.get(topic)
         if tree is not None and tree.sources.own is not None:
@@ -87,6 +87,6 @@ class OwnStreams:
             self.source_streams.close(tree)
 
     def close(self, tree: Tree) -> None:
-        """This peer leaves: what it admitted in this turn as a root or source goes out, and its stream ends."""
+        """Send what this leaving peer admitted in this turn as a root or source, and end its stream."""
         self.sealing.seal(Seal(tree.topic))
         self.source_streams.close(tree)

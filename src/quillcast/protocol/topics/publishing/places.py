@@ -1,4 +1,4 @@
-"""Where a publisher's events stand, as receipts said: how far the terms that admitted them had gone by then."""
+"""Places of a publisher's events, according to receipts: how far the terms that admitted them had gone by then."""
 
 from collections import deque
 
@@ -9,14 +9,14 @@ TERMS_MAX = 4  # terms that may have admitted what a publisher still keeps; a gu
 
 
 class Places:
-    """Up to which index of its term each event stands that a publisher keeps."""
+    """For each event that a publisher keeps, an index of its term that is above it."""
 
     def __init__(self) -> None:
         self.by_term: dict[Term, deque[tuple[int, Came]]] = {}
         """Per term, the latest last: one past a sequence, and how far the term had come when it admitted those."""
 
     def note(self, term: Term, admitted: int, came: Came) -> None:
-        """A root admitted the events before a sequence, and its term had come so far then."""
+        """Note that a root admitted the events before a sequence, and how far its term had come then."""
         known = self.by_term.get(term)
         if known is None:
             known = self.by_term[term] = deque()
@@ -26,7 +26,7 @@ class Places:
             known.append((admitted, came))
 
     def find(self, last: int) -> tuple[Term, Came] | None:
-        """The latest term that admitted the event before a sequence, and how far it had come by then."""
+        """Return the latest term that admitted the event before a sequence, and how far it had come by then."""
         for term, known in reversed(self.by_term.items()):
             for admitted, came in known:
                 if admitted >= last:
@@ -34,7 +34,7 @@ class Places:
         return None
 
     def let_go(self, below: int) -> None:
-        """The publisher no longer keeps the events before a sequence."""
+        """Forget the events before a sequence, which the publisher no longer keeps."""
         for known in self.by_term.values():
             while known and known[0][0] <= below:
                 known.popleft()

@@ -1,11 +1,11 @@
 """One publisher of one topic: seals events into blocks, sends them to the root, keeps them until they are stable.
 
-Two marks say where a publisher stands that are easily taken for one. Its *floor* is the first event that it still has.
-`stable` is the root's word: every live lease acknowledged what lies below. They differ where a bound made the publisher
-discard events that were not stable. A root takes the floor for where to begin, and never for what is stable; each root
-speaks of what its own term admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`), and
-that never counts as stable, whatever a root says of later events. Nor does what it published in a best-effort session:
-there no lease holds stability back, so the root's word of it says nothing, and nothing was kept to be sent again.
+A publisher has two marks that are easily confused. Its *floor* is the first event that it still has. `stable` comes
+from the root: every live lease acknowledged what lies below. They differ if a bound made the publisher discard unstable
+events. A root uses the floor to know where to begin, and never to decide what is stable; each root reports only on what
+its own term admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`). Dropped events
+never count as stable, whatever a root reports of later events. Nor do events of a best-effort session: in it no lease
+holds stability back, so the root's report on them means nothing, and no event was kept to be sent again.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.publishing.places import Places
 
-DROPPED_RANGES_MAX = 256  # ranges of dropped events; a guess. Beyond, the closest become one with what lies between
+DROPPED_RANGES_MAX = 256  # ranges of dropped events; a guess. Beyond, the two closest are joined, with the gap between
 
 
 class PublisherListener(Protocol):
@@ -35,24 +35,24 @@ class PublisherListener(Protocol):
         ...
 
     def dropped(self, block: Block) -> None:
-        """A bound made the publisher discard a block that was not stable: its events never count as stable."""
+        """A bound made the publisher discard an unstable block: its events never count as stable."""
         ...
 
     def stops_keeping(self) -> None:
-        """A best-effort session has begun: what is published from now on is not kept."""
+        """A best-effort session has begun: events published from now on are not kept."""
         ...
 
     def was_best_effort(self, first: int, last: int) -> None:
-        """These events were published in a best-effort session, which is over: they never count as stable."""
+        """These events were published in a best-effort session, which has ended: they never count as stable."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
-        """The topic does not take this publisher's events."""
+        """The topic does not accept this publisher's events."""
         ...
 
 
 class _NoListener:
-    """Listens to a publisher that stays after its application."""
+    """Listens to a publisher that outlives its application."""
 
     def progressed(self) -> None: ...
 
@@ -69,7 +69,7 @@ NOBODY = _NoListener()
 
 
 class PublisherHost(Protocol):
-    """What a publisher needs of its host (`core.host.Host`)."""
+    """What a publisher needs from its host (`core.host.Host`)."""
 
     def now(self) -> float:
         """Seconds on a monotonic clock."""
@@ -91,7 +91,7 @@ class PublisherHost(Protocol):
 class Publisher:
     """Sequences count 0, 1, 2, ... `admitted` is one past the last event that has a position.
 
-    All events below `stable` are stable but those in `dropped`, which never are.
+    All events below `stable` are stable except those in `dropped`, which never are.
     """
 
     def __init__(
@@ -100,23 +100,23 @@ class Publisher:
         wake: Callable[[bytes], None] = lambda topic: None,
         room_to: Callable[[Contact, bytes, bool], int] | None = None,
     ) -> None:  # fmt: skip
-        """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again.
+        """`carry` takes bundles to the root; `wake` gets the topic when events wait for the root's answer again.
 
-        `room_to` says how many bytes of a topic a root takes now, which may hold it back; else the link to it does.
+        `room_to` says how many bytes of a topic a root takes now, which may hold it back; otherwise the link decides.
         """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic, self.session = descriptor.topic, descriptor.session
         self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
-        self.hands_over = False  # events of a reliable session are left, and are kept until the present root has them
+        self.hands_over = False  # events of a reliable session are left, and kept until the present root has them
         self._carry, self._wake = carry, wake
         self._room_to = room_to or (lambda root, topic, held_back: host.room(root))
         self.warrant = warrant
-        self.writers_count = 1  # publishers of the application whose events these are
+        self.writers_count = 1  # publishers of the application that share this one
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
-        self.again: RangeSet | None = None  # what the root lacks of what was sent; never empty
-        self.dropped = RangeSet()  # sequences that were discarded before they were stable, or published best effort
+        self.again: RangeSet | None = None  # what the root lacks of the events sent; never empty
+        self.dropped = RangeSet()  # sequences discarded before they were stable, or published best-effort
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0
         self.waiting: deque[Block] = deque()  # sealed and not admitted yet
@@ -125,88 +125,88 @@ class Publisher:
         self.closed = self.said_closed = False  # no more is published; and its root was told
         self.held_back = False  # the root has no room for the topic now
         self.trickling = False  # something was sent nevertheless, and the root has not answered yet
-        self.partitioned = False  # the root that acknowledged last may have a rival beyond a partition
-        self.spoke_at: float | None = None  # when the root of `term` said something last
-        self.sealed_at: deque[float] = deque()  # when each of the retained blocks was
+        self.partitioned = False  # the root that last acknowledged may have a rival across a partition
+        self.spoke_at: float | None = None  # when the root of `term` was last heard from
+        self.sealed_at: deque[float] = deque()  # when each of the retained blocks was sealed
         self.places = Places()
-        self._dropped_at: dict[Term, Came] = {}  # what `trim` has yet to return
+        self._dropped_at: dict[Term, Came] = {}  # for the next return of `trim`
         self.full_since: float | None = None
 
     def continue_at(self, sequence: int) -> None:
-        """Events before this one were published through another peer, which is concerned with them."""
+        """Continue at this event: another peer published those before it, and takes care of them."""
         self.next = self.sent = self.admitted = self.stable = sequence
 
     def reopen(self, sequence: int, listener: PublisherListener, warrant: Warrant | None) -> None:
-        """Its application is back, and has no events before this one: they are stable, or another peer has them."""
+        """Continue for an application that is back, with events from here on: earlier ones are settled elsewhere."""
         self.listener, self.warrant, self.closed, self.said_closed = listener, warrant, False, False
         self._settle_to(min(sequence, self.next))
         if sequence > self.next:
             self.continue_at(sequence)
 
     def _settle_to(self, sequence: int) -> None:
-        """What lies before this event is stable, or was discarded."""
+        """Stop keeping events before this one: they are stable, or were discarded."""
         self._admit(sequence)
         self.stable = max(self.stable, sequence)
         self._let_go(sequence)
 
     def follow_discarded(self, first: int, last: int) -> None:
-        """The publisher of the same id discarded these unstable events, at the peer that takes those of this one."""
+        """Discard these unstable events, as the publisher with this id did at the peer that takes these events."""
         self._settle_to(min(first, self.next))
         while self.retained and self.retained[0].last <= last:
             self.drop()
 
     def count_writers(self, count: int) -> None:
-        """So many publishers of the application share it."""
+        """Note how many publishers of the application share this one."""
         self.writers_count = count
 
     def show(self, warrant: Warrant | None) -> None:
-        """Its right to publish is shown with this from now on."""
+        """Show its right to publish with this warrant from now on."""
         self.warrant = warrant
 
     def keep_limits(self, config: TopicConfig) -> None:
-        """Keep these limits from now on."""
+        """Apply these limits from now on."""
         self.config = config
 
     def close(self) -> None:
-        """Its application has no more to say."""
+        """Note that its application publishes no more."""
         self.closed = True
 
     def orphan(self) -> None:
-        """Its application is gone."""
+        """Note that its application is gone."""
         self.listener = NOBODY
 
     def note_closed_at_root(self) -> None:
-        """Its root was told that it publishes no more."""
+        """Note that its root was told that it publishes no more."""
         self.said_closed = True
 
     def succeed(self, former: "Publisher") -> None:
-        """Take another's place at the root, and publish nothing."""
+        """Take another publisher's place at the root, and publish nothing."""
         self.closed, self.term, self.spoke_at = True, former.term, former.spoke_at
 
     def adapt(self, descriptor: Descriptor) -> None:
-        """Go by this descriptor from now on; `reliable`: events are kept until they are stable.
+        """Apply this descriptor from now on; `reliable`: events are kept until they are stable.
 
-        Another session than the first begins when its root says so (`begin_session`).
+        A session other than the first begins when its root says so (`begin_session`).
         """
         self.descriptor = descriptor
         if descriptor.session == self.session == 0:
             was_reliable = self.reliable
             self._keep(reliable=descriptor.settings.reliable)
             if was_reliable and not self.reliable:
-                self._let_go(self.admitted)  # by default settings: the topic never was to send them again
+                self._let_go(self.admitted)  # with default settings: the topic never had them sent again
 
     @property
     def is_orphaned(self) -> bool:
-        """Has it been closed because its application is gone?"""
+        """Whether it was closed because its application is gone."""
         return self.closed and self.listener is NOBODY
 
     def begins(self, descriptor: Descriptor) -> bool:
-        """Does the session of this descriptor, which the topic's root goes by, begin now for this publisher?"""
+        """Whether the session of this descriptor, which the topic's root applies, begins now for this publisher."""
         known, here = self.descriptor.guarantee, (self.session, self.session > 0 and self.reliable)
         return here != descriptor.guarantee == known
 
     def begin_session(self) -> None:
-        """The topic's root says that the descriptor's session has begun."""
+        """Begin the descriptor's session: the topic's root says that it has begun."""
         self.session = self.descriptor.session
         if self.reliable and not self.descriptor.settings.reliable:
             admitted = [block.last for block in self.retained if block.last <= self.admitted]
@@ -214,9 +214,9 @@ class Publisher:
         self._keep(reliable=self.descriptor.settings.reliable)
 
     def follow_session(self, session: int, *, reliable: bool) -> None:
-        """The publisher of the same id is in this session, at the peer that takes the events of this one for a root.
+        """Follow the publisher with this id, at the peer that takes these events like a root, into a session.
 
-        If nothing is kept in it, that peer alone is concerned with what it was sent before.
+        If nothing is kept in it, that peer alone takes care of what it was sent before.
         """
         self.session = session
         self._keep(reliable=reliable)
@@ -226,10 +226,10 @@ class Publisher:
             self._admit(self.sent)
 
     def _keep(self, *, reliable: bool) -> None:
-        """Keep events until they are stable, or nothing from now on. Then those that are not stable never become so.
+        """Keep events until they are stable, or nothing from now on; then unstable events never become stable.
 
-        Those are kept until the next root has admitted them, and what is published meanwhile as long. If events are
-        kept again before that, a best-effort session may have admitted them, and they are sent again nevertheless.
+        Unstable ones are kept until the next root has admitted them, as are those published meanwhile. If events are
+        kept again before that, a best-effort session may have admitted them; they are sent again nevertheless.
         """
         was_reliable, self.reliable = self.reliable, reliable
         if self.reliable == was_reliable:
@@ -248,7 +248,7 @@ class Publisher:
         self.listener.stops_keeping()
 
     def _note_dropped(self, first: int, last: int) -> None:
-        """These events are not stable, and never count as such."""
+        """Note that these events are not stable, and never count as stable."""
         self.dropped.add(first, last)
         if len(self.dropped) > DROPPED_RANGES_MAX:
             self.dropped.join_closest()
@@ -263,10 +263,10 @@ class Publisher:
         runs: Sequence[Run] | None = None,
         join: Join = b"".join,
     ) -> int:
-        """Publish events as one block; returns one past the last one's sequence.
+        """Publish events as one block. Return one past the last one's sequence.
 
         `times` are nanoseconds since 1970 UTC, one per payload; without them all have the time of this call. `runs` say
-        whose the events are, where several share this publisher; `join` lays the block's pieces down. Raises
+        whose the events are, if several publishers share this one; `join` concatenates the block's pieces. Raises
         `EventTooLarge`, and then publishes none of them.
         """
         block = Block.seal(
@@ -282,11 +282,11 @@ class Publisher:
         return self.publish(block)
 
     def offer_lone(self, payload: bytes) -> int:
-        """What `offer` does with one event that is a payload only, and within the topic's limit: many come alone."""
+        """Like `offer` for a single payload within the topic's limit: a fast path for the common case."""
         return self.publish(Block.lone(self.id, self.next, payload, self.host.wall_ns()))
 
     def publish(self, block: Block) -> int:
-        """Publish a block that continues this publisher's sequences; returns one past the last of them."""
+        """Publish a block that continues this publisher's sequences. Return one past the last of them."""
         now = self.host.now()
         if not self.waiting_bytes:
             self.progress_at = now
@@ -302,14 +302,14 @@ class Publisher:
         return self.next
 
     def room(self) -> int:
-        """Bytes that may be offered now; not positive means wait for `progressed`."""
+        """Return the bytes that may be offered now; if not positive, wait for `progressed`."""
         return min(self.config.window_bytes - self.waiting_bytes, self.config.retain_bytes - self.retained_bytes)
 
     def push(self) -> None:
         """Send what was not sent yet, as far as the link to the root has room.
 
-        While the root holds publishers back, send what an earlier root admitted, one block at a time: what fills the
-        buffers may wait for just that. So it counts as a repair, and may take all of the link's credit.
+        While the root holds publishers back, send what an earlier root admitted, one block at a time: full buffers may
+        wait for exactly that. So it counts as a repair, and may use all of the link's credit.
         """
         if self.root is None:
             return
@@ -339,7 +339,7 @@ class Publisher:
                 return
 
     def _kept(self, first: int, last: int, room_bytes: int) -> tuple[Block, ...]:
-        """The blocks with the events from `first` on, as many as have room, but at least one."""
+        """Return the blocks with the events from `first` on, as many as have room, but at least one."""
         blocks: list[Block] = []
         size = 0
         for block in reversed(self.retained):
@@ -356,7 +356,7 @@ class Publisher:
         return tuple(blocks)
 
     def root_is(self, root: Contact, term: Term, *, held_back: bool = False) -> None:
-        """Send to this root from now on; a root of a later term gets everything again that is not stable.
+        """Send to this root from now on; a root of a later term gets all unstable events again.
 
         `held_back`: it has no room for more of the topic now.
         """
@@ -376,21 +376,21 @@ class Publisher:
         self.push()
 
     def root_lost(self) -> None:
-        """There is no root to send to until another is found."""
+        """Stop sending until another root is found."""
         self.root = None
 
     def receipt(
         self, term: Term, admitted: int, stable: int, lacks: Sequence[Range] = (), *,
         partitioned: bool = False, held_back: bool = False, index: int = 0,
     ) -> None:  # fmt: skip
-        """The root reports what it admitted and what is stable; with `partitioned`, on its side of a partition.
+        """Handle the root's report of admitted and stable events; with `partitioned`, of its side of a partition.
 
-        What it `lacks` is sent again. What was discarded of that it learns by the floor of what is sent.
-        `held_back`: it has no room for more of the topic now. `index`: what it admitted stands below that; 0 if nobody
+        What it `lacks` is sent again. It learns from the floor of what is sent which of that was discarded.
+        `held_back`: it has no room for more of the topic now. `index`: all that it admitted is below that; 0 if nobody
         needs to know.
         """
         if term < self.term:
-            return  # a root that does not know that its term is over
+            return  # a root that does not know that its term has ended
         self.held_back, self.trickling = held_back, False
         self.partitioned = partitioned
         self.progress_at = self.spoke_at = self.host.now()
@@ -401,7 +401,7 @@ class Publisher:
         if partitioned and self.descriptor.settings.partition == "wait":
             self.push()
             return  # the root acknowledges nothing now
-        if admitted > self.next:  # the root has more from the publisher's former peer than came to this one, or it lies
+        if admitted > self.next:  # the root has more from the publisher's former peer than came to this one, or lies
             index, admitted = 0, self.next
         stable = min(stable, self.next)
         self._admit(admitted)
@@ -424,7 +424,7 @@ class Publisher:
         self.again = again or None
 
     def _lacks_no_more(self, first: int, last: int) -> None:
-        """Nothing of this need be sent as lacking: the root has it, it is sent anyway, or it is kept no more."""
+        """Do not send these as lacking: the root has them, they are sent anyway, or they are no longer kept."""
         if self.again is not None:
             self.again.discard(first, last)
             self.again = self.again or None
@@ -435,7 +435,7 @@ class Publisher:
         self._lacks_no_more(sequence, self.next)
 
     def resend(self) -> None:
-        """Nothing was heard of what was sent: send it again, from the first event that was not admitted."""
+        """Send everything again from the first event that was not admitted: the root did not answer."""
         self.progress_at = self.host.now()
         self.trickling = False
         if self.keeps and self.retained:
@@ -444,50 +444,50 @@ class Publisher:
 
     @property
     def keeps(self) -> bool:
-        """Are events kept that were sent? On the way to a source within this process none is lost."""
+        """Whether sent events are kept. In transit to a source within this process none is lost."""
         return self.reliable or (self.hands_over and not self.term.of_source)
 
     @property
     def unfinished(self) -> bool:
-        """Has it anything to publish, or may it have?"""
+        """Whether it has, or may have, anything to publish."""
         return not self.closed or bool(self.retained)
 
     def places_kept(self) -> dict[Term, Came]:
-        """Up to which index of their terms the events stand that it keeps and that were admitted, as receipts said.
+        """Return terms that admitted events kept here, and, by receipts, up to which index those may be.
 
-        Also what `trim` has yet to return.
+        Includes what `trim` has still to return.
         """
         kept = [place for block in self.retained if (place := self.places.find(block.last)) is not None]
         return self._dropped_at | dict(kept)
 
     @property
     def unsettled(self) -> int:
-        """How many events are not stable and may become so."""
+        """Return how many events are not stable and may become so."""
         dropped = sum(last - first for first, last in self.dropped.within(self.stable, self.next))
         return self.next - self.stable - dropped
 
     @property
     def is_due(self) -> bool:
-        """Is anything kept that time may change, or has `trim` anything to return?"""
+        """Whether anything is kept that time may change, or `trim` has anything to return."""
         return self.closed or bool(self.retained or self.waiting_bytes or self._dropped_at)
 
     def overdue(self, now: float) -> bool:
-        """Has the root been silent for too long about events it was sent, or is to be sent when it has room?"""
+        """Whether the root has been silent for too long about events it was sent, or is to be sent when it has room."""
         waits = self.waiting_bytes > 0 or (self.held_back and bool(self.retained))
         return waits and now - self.progress_at > self.config.receipt_timeout_s
 
     def remind(self, now: float) -> None:
-        """All is admitted and nothing was heard of its being stable: send the last block again, for its receipt."""
+        """Send the last block again for its receipt: all is admitted, and no report came that it is stable."""
         if self.keeps and self.retained and not self.waiting_bytes and now - self.progress_at > self.config.remind_s:
             self.progress_at = now
             self._go_back(self.retained[-1].first)
             self.push()
 
     def trim(self, now: float) -> dict[Term, Came]:
-        """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits.
+        """Keep within `retain_bytes` and `retain_s`: discard the oldest admitted events, unless the topic waits.
 
-        Returns up to which index of their terms what was dropped stands, as far as receipts said. Also what was when a
-        best-effort session began.
+        Return terms that admitted the discarded events, and, by receipts, up to which index those may be. Includes
+        events that were dropped when a best-effort session began.
         """
         dropped, self._dropped_at = self._dropped_at, {}
         full = self.retained_bytes >= self.config.retain_bytes
@@ -508,7 +508,7 @@ class Publisher:
         return dropped
 
     def drop(self) -> None:
-        """A bound is reached: discard the oldest block, which is not stable."""
+        """Discard the oldest block, which is not stable: a bound is reached."""
         block = self.retained[0]
         self.host.trace(Dropped(self.topic, block.count, "retained_too_long"))
         self._note_dropped(max(block.first, self.stable), block.last)
@@ -537,7 +537,7 @@ class Publisher:
             self.hands_over = False
 
     def check(self) -> None:
-        """Raise AssertionError unless the marks and the blocks kept agree."""
+        """Raise AssertionError unless the marks and the kept blocks agree."""
         assert max(self.stable, self.admitted) <= self.next, (self.stable, self.admitted, self.next)
         kept_from = self.retained[0].first if self.retained else self.next
         assert not self.reliable or self.dropped.covers(self.stable, kept_from), (self.stable, self.dropped, kept_from)

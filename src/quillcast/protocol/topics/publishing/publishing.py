@@ -1,4 +1,4 @@
-"""A peer's publishers: their roots and receipts, and what is asked of a root from afar."""
+"""A peer's publishers: their roots, their receipts, and their requests to remote roots."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class Publishing:
         self.publishers = changes.publishers
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.count = 0
-        self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
+        self.due: dict[bytes, None] = {}  # topics with events in transit or no root; only these are checked
         known.spare(self.publishers)
         schedule.serve(self.publishers)
         dispatch.on_alarm(LocalRoom, self._local_room)
@@ -57,10 +57,10 @@ class Publishing:
     def open(
         self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b"", first: int = 0
     ) -> Publisher:
-        """A new publisher of a topic. `warrant` says on whose behalf it publishes.
+        """Open a publisher of a topic. `warrant` says on whose behalf it publishes.
 
-        It has this PublisherId, or if there is none, a new one. Its events before `first` came through another peer. An
-        orphan with this PublisherId goes on.
+        It has this PublisherId, or, if none is given, a new one. Its events before `first` were published through
+        another peer. An orphan with this PublisherId continues.
         """
         descriptor = self.known.describe(name)
         topic = descriptor.topic
@@ -90,11 +90,11 @@ class Publishing:
         return publisher
 
     def _waits(self, publisher: Publisher) -> bool:
-        """Has it to wait until a scope lets it publish?"""
+        """Whether it must wait until a scope lets it publish."""
         return bool(self.known.permissions.why_not(publisher.descriptor, "publishes"))
 
     def bound(self, topic: bytes) -> str:
-        """The bound for which publishers of a topic wait here, in a sentence; empty if they do not."""
+        """Return the bound for which publishers of a topic wait here, in a sentence; empty if they do not."""
         publisher = next(iter(self.publishers.get(topic, {}).values()), None)
         if publisher is None:
             return ""
@@ -105,7 +105,7 @@ class Publishing:
         return self.known.permissions.why_not(publisher.descriptor, "publishes")
 
     def topics(self) -> dict[bytes, Descriptor]:
-        """The topics with publishers that are open, or have events to send."""
+        """Return the topics with publishers that are open, or have events to send."""
         return {
             topic: each.descriptor
             for topic, publishers in self.publishers.items()
@@ -114,12 +114,12 @@ class Publishing:
         }
 
     def bounds_changed(self) -> None:
-        """Scopes bound other topics than before: publishers that have begun go on."""
+        """Scopes limit other topics than before: publishers that have begun continue."""
         for topic in self.finder.roots:
             self.known.permissions.begin(topic, "publishes")
 
     def permitted(self) -> None:
-        """A scope may let publishers begin that wait for it, or say why it does not."""
+        """Begin publishers that a scope now permits, or end those that it refuses."""
         for topic, publishers in list(self.publishers.items()):
             waiting = [each for each in publishers.values() if each.root is None and not each.closed]
             if waiting and topic not in self.finder.asked_at and topic not in self.own_streams.crowded:
@@ -128,24 +128,24 @@ class Publishing:
                     publisher.listener.progressed()
 
     def refuse(self, topic: bytes, why: str) -> None:
-        """A scope does not let this peer publish: its publishers of the topic end, begun or not."""
+        """A scope does not let this peer publish: end its publishers of the topic, begun or not."""
         for publisher in list(self.publishers.get(topic, {}).values()):
             if publisher.listener is not NOBODY:
                 self._fail(publisher, AccessDenied(why))
 
     def new_id(self) -> bytes:
-        """A PublisherId that no other publisher of this peer has or had."""
+        """Return a PublisherId that no other publisher of this peer has or had."""
         self.count += 1
         return publisher_id(self.host.me, self.host.incarnation, self.count)
 
     def close(self, publisher: Publisher) -> None:
-        """A publisher has no more to say. What it published and is not stable yet stays until it is."""
+        """Close a publisher. It stays until its published events are stable."""
         publisher.close()
         self._wake(publisher.topic)
         self._drop_if_done(publisher)
 
     def orphan(self, publisher: Publisher) -> None:
-        """Close a publisher whose application is gone. While it is kept it goes on if the application comes back."""
+        """Close a publisher whose application is gone. It continues if the application returns while it is kept."""
         publisher.orphan()
         self.close(publisher)
 
@@ -159,7 +159,7 @@ class Publishing:
                 self._remove(publisher)
 
     def _lingers(self, publisher: Publisher) -> bool:
-        """Is it the last of its topic? It stays for a lease: a new root may have to be told how far terms went."""
+        """Whether it is the last of its topic. It stays for a lease, to tell a new root how far terms went."""
         alone = len(self.publishers[publisher.topic]) == 1 and self.finder.is_last_to_know(publisher.topic)
         return alone and self.host.now() - publisher.progress_at < self.config.lease_s
 
@@ -169,7 +169,7 @@ class Publishing:
         self.closed.setdefault(root, []).append((topic, publisher))
 
     def say_closed(self) -> None:
-        """Roots forget the publishers that closed."""
+        """Tell roots which publishers closed, so that they forget them."""
         closed, self.closed = self.closed, {}
         for root, publishers in closed.items():
             if root.node_id == self.host.me:
@@ -178,18 +178,18 @@ class Publishing:
                 self.host.send(root, Closed(publishers))
 
     def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Those of these publishers, each with its topic, that this process does not have."""
+        """Return those of these publishers, each with its topic, that this process does not have."""
         return [(topic, id_) for topic, id_ in publishers if id_ not in self.publishers.get(topic, {})]
 
     def _still_open(self, root: Contact, message: StillOpen) -> None:
-        """A root asks for silent publishers."""
+        """Answer a root that asks about silent publishers."""
         if closed := self.not_here(message.publishers):
             self.host.send(root, Closed(closed))
         for topic, version in message.versions:
             self._learn_version(topic, version)
 
     def _remove(self, publisher: Publisher) -> None:
-        """The publisher is no more; after a topic's last one nothing is kept of the topic."""
+        """Remove the publisher. After a topic's last one nothing is kept of the topic."""
         topic = publisher.topic
         self.publishers.get(topic, {}).pop(publisher.id, None)
         if not self.publishers.get(topic):
@@ -201,12 +201,12 @@ class Publishing:
 
     @property
     def unadmitted(self) -> int:
-        """Events of this peer's publishers that have no position yet."""
+        """Return how many events of this peer's publishers have no position yet."""
         return sum(p.next - p.admitted for group in self.publishers.values() for p in group.values())
 
     @property
     def unstable(self) -> int:
-        """Events of this peer's publishers that are not known to be stable, and may become so."""
+        """Return how many events of this peer's publishers are not known to be stable, and may become so."""
         return sum(p.unsettled for group in self.publishers.values() for p in group.values() if p.reliable)
 
     # ---- roots
@@ -220,11 +220,11 @@ class Publishing:
             self.intake.publish_here(bundle)
 
     def room_to(self, root: Contact, topic: bytes, held_back: bool) -> int:
-        """Bytes of a topic that its root takes now.
+        """Return how many bytes of a topic its root takes now.
 
-        Publishers leave a part of a link's credit. What goes down the trees to that peer, and what it asks for, takes
+        Publishers leave a part of a link's credit free. Bundles down the trees to that peer, and repairs for it, use
         that part, even if the peer's buffers are full of what publishers sent. What a publisher that is `held_back`
-        sends again counts as asked for.
+        sends again counts as a repair.
         """
         if root.node_id == self.host.me:
             return self.intake.room_for(topic)
@@ -239,7 +239,7 @@ class Publishing:
             self.finder.ask(topic, publishers)
 
     def root_here(self, tree: Tree) -> None:
-        """This peer became the topic's root."""
+        """This peer became the topic's root: send to it."""
         assert tree.root is not None
         if tree.topic not in self.finder.asked_at and self.finder.is_last_to_know(tree.topic):
             self.finder.note_untold(tree.topic)
@@ -247,10 +247,10 @@ class Publishing:
         self._root_known(self.host.contact, tree.root.term, tree.descriptor, held_back=False)
 
     def settings_learned(self, descriptor: Descriptor, *, lists: bool) -> None:
-        """If a root numbers the topic's events, as an owner or a later session wants it, this peer does no more.
+        """Stop numbering the topic's events if a root numbers them, because an owner or a later session wants it.
 
-        Nor if that session is about to begin: the root hears that publishers here wait for it. `lists`: another list
-        says who may publish. Where this peer numbers the events, it is for it to go by that.
+        Also stop if that session is about to begin: the root learns that publishers here wait for it. `lists`: another
+        list says who may publish. If this peer numbers the events, it must apply that list itself.
         """
         publishers = self.publishers.get(descriptor.topic, {}).values()
         if any(each.term.of_source for each in publishers) and not self.own_streams.goes_on(descriptor.topic):
@@ -259,7 +259,7 @@ class Publishing:
             self._go_by_list(list(publishers))
 
     def _go_by_list(self, publishers: list[Publisher]) -> None:
-        """The list ends publishers that it does not name. The others show their rights first: all share a stream."""
+        """End publishers that the list does not name. The others show their rights first: all share a stream."""
         rules = [(publisher, self._denied(publisher)) for publisher in publishers]
         for publisher, rule in rules:
             if rule is None and publisher.term.of_source:
@@ -269,7 +269,7 @@ class Publishing:
                 self._fail(publisher, AccessDenied(rule))
 
     def _root_is(self, root: Contact, message: RootIs) -> None:
-        """Believe it of a peer that was asked for the root, or is it already. From others only settings are news."""
+        """Accept this from a peer asked for the root, or already known as root. From others only settings are news."""
         topic = message.descriptor.topic
         if topic in self.finder.asked_at or self._is_root(topic, root):
             self._root_known(root, message.term, message.descriptor, held_back=message.held_back)
@@ -278,7 +278,7 @@ class Publishing:
             self.changes.root_found(self.known.descriptors[topic])
 
     def _is_root(self, topic: bytes, other: Contact) -> bool:
-        """Do publishers here send to this peer, or did they until it fell silent?"""
+        """Whether publishers here send to this peer, or did until it fell silent."""
         node = other.node_id
         return any(
             (publisher.root is not None and publisher.root.node_id == node) or publisher.term.is_of(node)
@@ -291,12 +291,12 @@ class Publishing:
         self.changes.root_found(self.known.descriptors[topic])
         publishers = list(self.publishers.get(topic, {}).values())
         if any(term < publisher.term for publisher in publishers if not publisher.term.of_source):
-            return  # a root of the past; it was paused, or this peer was
+            return  # a former root; it was paused, or this peer was
         if publishers:
             self.known.follow(topic, term)
         self.finder.answered(topic)
         if any(map(self._waits, publishers)):
-            return  # it looks for the root again when it need not wait any more
+            return  # it looks for the root again when it no longer has to wait
         known = self.known.descriptors[topic]
         if known.settings.by_source and not known.streams_go_on:
             for publisher in publishers:
@@ -312,12 +312,12 @@ class Publishing:
             self._tell(publisher, root, term, held_back=held_back)
 
     def _current(self, told: Descriptor) -> Descriptor:
-        """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
+        """Return the descriptor that this root applies: its own owner's, if the topic has two (docs/credentials.md)."""
         known = self.known.descriptors[told.topic]
         return told if told.rivals(known) and told.genuine else known
 
     def _tell(self, publisher: Publisher, root: Contact, term: Any, *, held_back: bool) -> None:
-        """A publisher may send to this root, unless the topic's list is against it."""
+        """Let a publisher send to this root, unless the topic's list denies it."""
         rule = self._denied(publisher) if publisher.unfinished else None
         if rule is None:
             if publisher.descriptor.settings.by_source:
@@ -329,7 +329,7 @@ class Publishing:
             self._fail(publisher, AccessDenied(rule))
 
     def _number_here(self, publisher: Publisher) -> None:
-        """The topic's events are numbered by their sources: this peer is one, with a place in the tree."""
+        """Number the topic's events here: this peer is a source, with a place in the tree."""
         term = self.own_streams.open(publisher)
         if term is not None:
             self._watch(publisher.topic, self.host.contact)
@@ -343,16 +343,16 @@ class Publishing:
         return descriptor.refusal("publish", bearer(publisher.warrant, self.host.me, publisher.topic))
 
     def _fail(self, publisher: Publisher, error: QuillcastError) -> None:
-        """The topic accepts nothing from this publisher: discard what it kept."""
+        """End a publisher that the topic accepts nothing from: discard what it kept."""
         if isinstance(error, AccessDenied):
             self._bequeath(publisher)
         self._remove(publisher)
         publisher.listener.failed(error)
 
     def _bequeath(self, publisher: Publisher) -> None:
-        """A publisher loses its right. Later roots are told up to where terms had admitted what it discards.
+        """A publisher loses its right. Tell later roots up to where terms had admitted what it discards.
 
-        A closed publisher takes its place, as the last one of the topic may be all that knows.
+        A closed publisher takes its place, because the last one of the topic may be the only one that knows.
         """
         topic = publisher.topic
         for term, came in publisher.places_kept().items():
@@ -369,7 +369,7 @@ class Publishing:
         self._wake(topic)
 
     def _refused(self, descriptor: Descriptor) -> None:
-        """Nothing was admitted: tell publishers that may not publish; the others show their warrants again later."""
+        """Nothing was admitted: end publishers that may not publish; the others show their warrants again later."""
         topic = descriptor.topic
         self.known.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
@@ -392,7 +392,7 @@ class Publishing:
         self.finder.forget(topic)
 
     def lost(self, node: bytes) -> None:
-        """A neighbour is gone: topics whose root it was get another."""
+        """A neighbour is gone: find another root for the topics that it was root of."""
         for topic in self.finder.rooted_at(node):
             self.host.trace(Mark("publisher_lost_root"))
             self._look_again(topic)
@@ -412,7 +412,7 @@ class Publishing:
     # ---- answers
 
     def receipts(self, root: Contact, message: Receipts) -> None:
-        """The root says how far it came. Nobody else could, for then publishers would discard what nobody has."""
+        """Handle a root's receipts. From other peers they are ignored: publishers would discard events nobody has."""
         topic, term, publishers = message.topic, message.term, self.publishers.get(message.topic)
         if publishers is None:
             return
@@ -462,17 +462,17 @@ class Publishing:
         if known is not None and known.node_id != sender.node_id:
             return  # old news
         if known is None and not self.finder.may_ask(topic, self.host.now()):
-            return  # the former root says so of each bundle that it got
+            return  # the former root answers this to each bundle that it received
         self._look_again(topic)
 
     def _wrong(self, topic: bytes, error: LocalError) -> None:
-        """The topic cannot be used like this: tell those here who publish in it, or are about to create it."""
+        """The topic cannot be used like this: tell its publishers here, and those about to create it."""
         self.changes.refused(topic, error)
         for publisher in list(self.publishers.get(topic, {}).values()):
             self._fail(publisher, error)
 
     def root_anew(self) -> None:
-        """The first word of the scopes came, and nothing was published yet: go by it."""
+        """Apply the first orders of the scopes: nothing was published yet."""
         for topic, publishers in list(self.publishers.items()):
             for publisher in list(publishers.values()):
                 try:
@@ -505,7 +505,7 @@ class Publishing:
         self.room(self.host.contact)
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a root, or room in this peer as one (`room_to`)."""
+        """Continue publishers whose root has credit again, or room, if this peer is the root (`room_to`)."""
         topics, served = list(self.finder.watched.get(contact.node_id, ())), []
         for topic in topics:
             held_back = any(publisher.held_back for publisher in self.publishers[topic].values())
@@ -519,7 +519,7 @@ class Publishing:
             self.finder.had_turn(contact.node_id, served)
 
     def housekeep(self, now: float, *, paused: bool = False) -> None:
-        """Look anew for roots that are silent about events they were sent."""
+        """Look again for roots that are silent about events they were sent."""
         for topic in list(self.due):
             self._check_topic(topic, now)
             rests = (topic in self.finder.roots and topic not in self.finder.untold) or topic not in self.publishers
@@ -530,7 +530,7 @@ class Publishing:
         self.due[topic] = None
 
     def check(self) -> None:
-        """Raise AssertionError if events wait in a topic that nobody looks over, or a root is kept for no publisher."""
+        """Raise AssertionError if events wait in a topic that is not checked, or a root is kept for no publisher."""
         self.finder.check()
         assert self.finder.roots.keys() <= self.publishers.keys()
         for topic, group in self.publishers.items():

@@ -1,4 +1,4 @@
-"""Finding the roots of the topics that are published in here, and watching over those that were found."""
+"""Finding the roots of the topics that are published here, and watching those that were found."""
 
 from collections.abc import Collection, Mapping
 
@@ -17,23 +17,23 @@ TERMS_MAX = 4  # terms of a topic of which a publisher's peer remembers how far 
 
 
 class RootFinder:
-    """Asks for roots over the overlay, and keeps the address of each that is found (Scribe, event dissemination)."""
+    """Asks for roots over the overlay, and keeps the address of each one found (Scribe, event dissemination)."""
 
     def __init__(self, host: Host, config: TopicConfig, ring: Overlay, neighbours: Neighbours) -> None:
         self.host, self.config, self.ring, self.neighbours = host, config, ring, neighbours
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
-        self.broken: dict[bytes, None] = {}  # roots that the link to broke
-        self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
-        self.settled: dict[bytes, dict[Term, Came]] = {}  # by topic, below which index its latest terms are stable
-        self.dropped: dict[bytes, dict[Term, Came]] = {}  # ... and below which they had what publishers here dropped
+        self.broken: dict[bytes, None] = {}  # roots whose link broke
+        self.asked_at: dict[bytes, float] = {}  # when the root was asked for, without answer yet
+        self.settled: dict[bytes, dict[Term, Came]] = {}  # by topic: the index below which its latest terms are stable
+        self.dropped: dict[bytes, dict[Term, Came]] = {}  # ... and the index below which dropped events were
         self.untold: dict[bytes, None] = {}  # topics whose root does not know all of that yet
 
     # ---- asking
 
     def ask(self, topic: bytes, publishers: Collection[Publisher]) -> None:
-        """Ask for a topic's root, and say what these publishers in it know."""
-        again = topic in self.asked_at  # for what was answered is asked no more
+        """Ask for a topic's root, and tell it what these publishers know."""
+        again = topic in self.asked_at  # an answered query is removed
         self.asked_at[topic] = self.host.now()
         if not self.ring.active:
             return
@@ -51,7 +51,7 @@ class RootFinder:
         self.ring.route(message, topic)
 
     def _told(self, ends: Mapping[Term, Came], last: Term, spoke_at: float) -> DatedEnds:
-        """How far terms had come, and for how long: the root of the last one has said nothing since it spoke last."""
+        """Return how far terms had come, and how long ago: the root of the last one was silent since it last spoke."""
         now = self.host.now()
         return tuple(
             (term, end, int((now - (min(at, spoke_at) if spoke_at and term == last else at)) * 1000))
@@ -59,29 +59,29 @@ class RootFinder:
         )
 
     def may_ask(self, topic: bytes, now: float) -> bool:
-        """Is no question for this topic's root under way, or has the last one had time enough?"""
+        """Whether no query for this topic's root is pending, or the last one has had enough time."""
         asked = self.asked_at.get(topic)
         return asked is None or now - asked >= self.config.receipt_timeout_s
 
     def ask_later(self, topic: bytes) -> None:
-        """This peer was turned away: ask when a question would have had time enough."""
+        """Ask later: this peer was turned away, and waits as long as a query may take."""
         self.asked_at[topic] = self.host.now()
 
     def answered(self, topic: bytes) -> None:
-        """The root is known."""
+        """Note that the root is known."""
         self.asked_at.pop(topic, None)
 
     def note_stable(self, topic: bytes, term: Term, index: int) -> None:
-        """A root declared its term stable below an index. Later roots are told, as they may not know that."""
+        """Note that a root declared its term stable below an index. Later roots are told, as they may not know that."""
         settled = self.settled.setdefault(topic, {})
-        if index > settled.get(term, NOTHING_CAME).end:  # most receipts say nothing new
+        if index > settled.get(term, NOTHING_CAME).end:  # most receipts have no news
             self._note(settled, term, Came(index, self.host.now()))
 
     def note_dropped(self, topic: bytes, term: Term, came: Came, *, now: Term) -> None:
-        """A publisher dropped events that stand below the index to which a term had come, and are not stable.
+        """Note that a publisher dropped unstable events below the index to which a term had come.
 
-        Later roots are told: if nobody alive knows that the term went so far, its subscribers hear of the loss. `now`
-        is the present term. If it is a later one, or may be because a question for the root is under way, its root is
+        Later roots are told: if no live peer knows that the term went that far, its subscribers learn of the loss.
+        `now` is the present term. If it is a later one, or may be because a query for the root is pending, its root is
         told soon.
         """
         dropped = self.dropped.setdefault(topic, {})
@@ -90,7 +90,7 @@ class RootFinder:
         self._note(dropped, term, came)
 
     def note_untold(self, topic: bytes) -> None:
-        """The topic's root may not know all that this peer does of what was dropped."""
+        """Note that the topic's root may not know all that this peer knows of dropped events."""
         self.untold[topic] = None
 
     def _note(self, ends: dict[Term, Came], term: Term, came: Came) -> None:
@@ -100,7 +100,7 @@ class RootFinder:
             del ends[next(iter(ends))]
 
     def is_last_to_know(self, topic: bytes) -> bool:
-        """May a later root have to be told how far terms of this topic went?"""
+        """Whether a later root may have to be told how far terms of this topic went."""
         return topic in self.settled or topic in self.dropped
 
     # ---- watching
@@ -116,7 +116,7 @@ class RootFinder:
         self.watched[root.node_id][topic] = None
 
     def forget(self, topic: bytes) -> None:
-        """Nobody is known as the topic's root."""
+        """Forget the topic's root."""
         root = self.roots.pop(topic, None)
         if root is None:
             return
@@ -129,7 +129,7 @@ class RootFinder:
                 self.neighbours.unwatch(root.node_id, "root")
 
     def end(self, topic: bytes) -> None:
-        """Nobody publishes in the topic any more."""
+        """Forget a topic that nobody publishes in any more."""
         self.settled.pop(topic, None)
         self.dropped.pop(topic, None)
         self.untold.pop(topic, None)
@@ -137,16 +137,16 @@ class RootFinder:
         self.asked_at.pop(topic, None)
 
     def rooted_at(self, node: bytes) -> list[bytes]:
-        """The topics whose root this peer is, the one that was found first before others."""
+        """Return the topics whose root this peer is, the one found first before others."""
         return [topic for topic, root in self.roots.items() if root.node_id == node]
 
     def link_lost(self, contact: Contact) -> None:
-        """The link to a peer broke. It may be up again before anybody counts that peer as lost (`link_up`)."""
+        """The link to a peer broke. It may be up again before that peer counts as lost (`link_up`)."""
         if contact.node_id in self.watched:
             self.broken[contact.node_id] = None
 
     def link_up(self, contact: Contact) -> list[bytes]:
-        """The topics whose root may be another process now, for the link to it broke: ask for their root again.
+        """Return the topics whose root may be another process now, as the link to it broke: ask for their root again.
 
         Another process knows neither publishers nor settings.
         """
@@ -156,7 +156,7 @@ class RootFinder:
         return list(self.watched[contact.node_id])
 
     def had_turn(self, node: bytes, topics: Collection[bytes]) -> None:
-        """There was room for these topics at their root: the next time they come after those that found none."""
+        """There was room for these topics at their root: next time they come after those that had none."""
         watched = self.watched[node]
         for topic in topics:
             watched[topic] = watched.pop(topic)

@@ -1,11 +1,12 @@
 """How long this peer, as the root of topics, remembers publishers (docs/delivery.md, *Ids*).
 
-A publisher's state goes when all its events are stable and it has closed, which its peer says (`Closed`), or its peer
-has been lost for a lease's time. Of a peer whose publishers sent nothing for so long a root asks a sign of life, and
-which of them its process still has: it may have started again since. So a publisher that died in silence is missed
-too. One that lives stays however long it is silent, as long as there is room (`admissions_max`).
+A publisher's state is removed when all its events are stable and it has closed, which its peer reports (`Closed`), or
+its peer has been lost for a lease's time. If a peer's publishers sent nothing for that long, the root asks for a sign
+of life, and which of them its process still has: it may have restarted since. So publishers that died silently are
+noticed too. A live publisher stays however long it is silent, as long as there is room (`admissions_max`).
 
-A peer that was told who is root, and whose publishers have sent nothing in this term, hears as often of other settings.
+The same message tells of changed settings a peer that was told who is root, and whose publishers have sent nothing in
+this term.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class OwnPublishers(Protocol):
     """The publishers of this peer."""
 
     def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Those of these publishers, each with its topic, that this process does not have."""
+        """Return those of these publishers, each with its topic, that this process does not have."""
         ...
 
 
@@ -40,7 +41,7 @@ class Prober(Protocol):
 
 
 class Admissions:
-    """Looks over the publishers of all topics that are rooted here, once per lease and when a lost one's lease ends."""
+    """Checks the publishers of all topics rooted here, once per lease and when a lost one's lease ends."""
 
     def __init__(
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], own: OwnPublishers, neighbours: Prober,
@@ -54,15 +55,15 @@ class Admissions:
         self.closed(message.publishers)
 
     def closed(self, publishers: list[tuple[bytes, bytes]]) -> None:
-        """Publishers of some topics say that they publish no more."""
+        """Remove publishers of some topics that have closed."""
         for topic, publisher in publishers:
             tree = self.trees.get(topic)
             for admitter in (tree.root, tree.sources.own) if tree is not None else ():
-                if admitter is not None:  # a root that took over from sources, or they from it, admitted earlier ones
+                if admitter is not None:  # after a change between root and sources, the other one admitted earlier ones
                     admitter.close(publisher)
 
     def lost(self, node: bytes) -> None:
-        """A peer is out of reach."""
+        """Note that a peer is out of reach."""
         for root in self._roots():
             root.lost(node)
 

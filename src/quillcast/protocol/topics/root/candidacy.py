@@ -1,9 +1,10 @@
 """How a peer becomes the root of a topic (docs/delivery.md, *Roots that move*).
 
-It asks the peers that keep the topic's state what they know: a topic is new only if most of them say so. What any of
-them knows is adopted. If one of them is the root, it is about to transfer the topic, and that is waited for. Then most
-of them record the term, so that no other peer, nor this one after a restart, assigns positions under it. Then the term
-begins. Joins, publishers' queries and creates that arrive meanwhile wait, and are answered then.
+A candidate asks the peers that keep the topic's state what they know: a topic is new only if most of them say so. It
+adopts what any of them knows. If one of them is the root, it is about to transfer the topic, and the candidate waits
+for that. Then most of them record the term, so that no other peer, nor this one after a restart, assigns positions
+under it. Then the term begins. Joins, publishers' queries and creates that arrive meanwhile wait, and are answered
+then.
 """
 
 from collections.abc import Iterable
@@ -28,12 +29,12 @@ from quillcast.protocol.topics.state.effects import RefuseRequest
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.tree import Tree
 
-WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; those beyond are sent again. A guess
+WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; further ones are sent again later. A guess
 Request = Join | FindRoot | Create
 
 
 class RootCheckDue(Timer, frozen=True):
-    """Another peer was root of this topic when it was asked: is it still?"""
+    """Another peer was root of this topic when asked: is it still?"""
 
     topic: bytes
     began_at: float
@@ -44,28 +45,28 @@ class Candidacy:
 
     def __init__(self, topic: bytes, how: str, began_at: float) -> None:
         self.topic, self.how, self.began_at = topic, how, began_at
-        self.noting = False  # everybody was asked
-        self.term = NO_TERM  # the one that it will have as root
-        self.after = NO_TERM  # the latest of another root that was heard of before
-        self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
+        self.noting = False  # whether all answers are in, and the term is being recorded
+        self.term = NO_TERM  # its term as root
+        self.after = NO_TERM  # the latest known term of another root before
+        self.doubtful_until = 0.0  # a topic that is new to all peers asked may have been in use until then
         self.requests: dict[tuple[type, bytes, bool], Request] = {}
-        """The latest of each kind of each peer, which names a term to publish and none to change settings."""
+        """The latest by kind, peer, and whether it names a term: it does to publish, but not to change settings."""
         self.came_at: dict[tuple[type, bytes, bool], float] = {}
-        self.publishers: dict[Contact, None] = {}  # of a term that is over
-        self.between: dict[Contact, None] = {}  # those that know another peer that may be root
+        self.publishers: dict[Contact, None] = {}  # of a former term
+        self.between: dict[Contact, None] = {}  # peers that know another peer that may be root
 
     def enter(self, request: Request, now: float) -> None:
-        """Somebody asked for the root."""
+        """Enter a request for the root."""
         key = type(request), _asker(request).node_id, _heard(request) != NO_TERM
         self.requests[key], self.came_at[key] = request, now
 
     def aged_requests(self, now: float) -> list[Request]:
-        """Those who asked, after they waited until now."""
+        """Return the requests, aged by the time they waited."""
         return [request.aged(now - self.came_at[key]) for key, request in self.requests.items()]
 
 
 class Candidacies:
-    """Those of one peer, by topic."""
+    """The candidacies of one peer, by topic."""
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics,
@@ -84,9 +85,10 @@ class Candidacies:
     def begin(
         self, tree: Tree, how: str, publishers: Iterable[Contact] = (), session: Descriptor | None = None
     ) -> None:
-        """This peer is the closest: become the topic's root. `publishers` are told who is root once that is settled.
+        """Become the topic's root, as the closest peer. `publishers` are told who is root once that is settled.
 
-        It may be in the next `session`. Publishers here that learn of that look for the root, and wait for this one.
+        The term may belong to the next `session`. Publishers here that learn of that look for the root, and wait for
+        this one.
         """
         tree.await_root()
         known = self.by_topic.get(tree.topic)
@@ -103,7 +105,7 @@ class Candidacies:
             self._note(candidacy)
 
     def wait(self, topic: bytes, request: Request) -> None:
-        """Somebody asked for the root, and this peer is to be it: answer once it is."""
+        """Enter a request for the root that this peer is to be: it is answered then."""
         candidacy = self.by_topic.get(topic)
         new = candidacy is None
         if candidacy is None:
@@ -123,13 +125,13 @@ class Candidacies:
             self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
 
     def ask_again(self, timer: RootCheckDue) -> None:
-        """The root has had some more time to transfer the topic."""
+        """Ask again: the root has had some more time to transfer the topic."""
         candidacy = self.by_topic.get(timer.topic)
         if candidacy is not None and candidacy.began_at == timer.began_at and not candidacy.noting:
             self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
 
     def _asked(self, candidacy: Candidacy, round_: Round) -> None:
-        """The replicas have answered. The state of the latest term takes precedence."""
+        """Handle the replicas' answers. The state of the latest term takes precedence."""
         if self._is_over(candidacy) or candidacy.noting:
             return
         if self._is_rooted_elsewhere(candidacy, round_):
@@ -150,12 +152,12 @@ class Candidacies:
         self._note(candidacy)
 
     def _may_learn(self, candidacy: Candidacy, round_: Round) -> bool:
-        """Does a topic seem new, and are peers suspected that would know? If these are only slow, they may answer."""
+        """Whether a topic seems new while peers that would know are suspected. If only slow, they may still answer."""
         is_new = self.known.terms.get(candidacy.topic, NO_TERM) == NO_TERM
         return is_new and self.replication.has_suspected(round_)
 
     def _note(self, candidacy: Candidacy) -> None:
-        """Have the term recorded that this peer will have as root: it is above all that were heard of."""
+        """Have this peer's term as root recorded: it is above all known terms."""
         candidacy.noting = True
         descriptor = self._descriptor(candidacy)
         if descriptor is None:
@@ -175,7 +177,7 @@ class Candidacies:
         )
 
     def _noted(self, candidacy: Candidacy, round_: Round) -> None:
-        """The term is noted, unless somebody knew better or something changed meanwhile."""
+        """Begin the term once it is recorded, unless a replica knew better or something changed meanwhile."""
         assert round_.note is not None
         if self._is_over(candidacy) or round_.note[1] != candidacy.term:
             return
@@ -201,7 +203,7 @@ class Candidacies:
             self.dispatch.routed(request)
 
     def _descriptor(self, candidacy: Candidacy) -> Descriptor | None:
-        """The descriptor to go by: the known one, or for a new topic the one asked for; None if that creates none."""
+        """Return the known descriptor, or for a new topic the requested one; None if that creates no topic."""
         topic, requests, creates = candidacy.topic, candidacy.requests.values(), self.config.auto_create
         new = self.known.entry(topic).descriptor is None
         for request in requests:
@@ -213,13 +215,13 @@ class Candidacies:
             self.known.offered(topic, descriptor, creates=creates)
         tree = self.trees.by_topic.get(topic)
         if new and not any(offered) and (tree is None or not tree.needed):
-            return None  # somebody asked about the topic, and nobody for it
+            return None  # requests only ask about the topic, and none needs it
         return self.known.offered(topic, None, creates=creates)
 
     def paused(self, topic: bytes) -> None:
-        """This process was paused, and another peer may be root by now: what others noted before says nothing of that.
+        """This process was paused, and another peer may be root by now: earlier records prove nothing.
 
-        Their answers may be read only now. A later term is noted, and those who know better say so.
+        Old answers may be read only now. So have a later term recorded, and peers that know better say so.
         """
         candidacy = self.by_topic.get(topic)
         if candidacy is not None and candidacy.noting:
@@ -229,9 +231,9 @@ class Candidacies:
     # ---- where it ends otherwise
 
     def _is_over(self, candidacy: Candidacy) -> bool:
-        """Did another peer turn out to be closer, or did this one take over already?
+        """Whether another peer turned out to be closer, or this one has already taken over.
 
-        A closer one that is suspected, so that nothing is routed to it, does not count.
+        A closer peer that is suspected, so that nothing is routed to it, does not count.
         """
         topic = candidacy.topic
         if self.by_topic.get(topic) is not candidacy:
@@ -242,12 +244,12 @@ class Candidacies:
         return True
 
     def leaf_set_changed(self) -> None:
-        """Another peer may be closer to these topics now."""
+        """Another peer may now be closer to these topics."""
         for candidacy in list(self.by_topic.values()):
             self._is_over(candidacy)
 
     def _abandon(self, candidacy: Candidacy) -> None:
-        """Another peer is closer: it is asked instead."""
+        """Give up, and ask the closer peer instead."""
         topic = candidacy.topic
         del self.by_topic[topic]
         self.host.trace(Mark("candidacy_abandoned"))
@@ -266,7 +268,7 @@ class Candidacies:
         self.membership.leave_if_idle(tree)
 
     def _renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
-        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
+        """Tell a closer peer that arrived about a new topic's recorded first term: nobody must wait for that term."""
         hold_s = max(0.0, doubtful_until - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
@@ -274,7 +276,7 @@ class Candidacies:
                 self.root_terms.transfer.tell(closest, last_words)
 
     def _is_rooted_elsewhere(self, candidacy: Candidacy, round_: Round) -> bool:
-        """Do others say that the topic has another root scope? Then nobody who asked here can use it."""
+        """Whether others say that the topic has another root scope. Then no peer that asked here can use it."""
         tree = self.trees.by_topic.get(candidacy.topic)
         requests = map(_root_scope, candidacy.requests.values())
         asked = [tree.descriptor.settings.root_scope] if tree is not None else requests
@@ -287,7 +289,7 @@ class Candidacies:
         return True
 
     def _refuse(self, candidacy: Candidacy, two: TwoRootScopes | None = None) -> None:
-        """Nobody created the topic, and this network creates none on first use; or it has two root scopes."""
+        """Refuse all requests: the topic does not exist and is not created on first use; or it has two root scopes."""
         del self.by_topic[candidacy.topic]
         self.known.done_with(candidacy.topic)
         for request in candidacy.requests.values():
@@ -298,7 +300,7 @@ class Candidacies:
             self.membership.fail(tree, two or unknown_topic(tree.descriptor.name))
 
     def check(self) -> None:
-        """Raise AssertionError if a bound is broken, or a root is about to become one."""
+        """Raise AssertionError if a bound is broken, or a root is about to become one again."""
         for topic, candidacy in self.by_topic.items():
             assert len(candidacy.requests) <= WAITING_MAX
             tree = self.trees.by_topic.get(topic)
@@ -312,7 +314,7 @@ def _asker(request: Request) -> Contact:
 
 
 def _root_scope(request: Request) -> str | None:
-    """The root scope that the topic has for the asker; None if the request does not say."""
+    """Return the topic's root scope as the asker knows it; None if the request does not say."""
     match request:
         case FindRoot(root_scope=root_scope):
             return root_scope
@@ -321,7 +323,7 @@ def _root_scope(request: Request) -> str | None:
 
 
 def _heard(request: Request) -> Term:
-    """The highest term that the asker knows of."""
+    """Return the highest term that the asker knows of."""
     match request:
         case Join(have=have) if have is not None:
             return have.term

@@ -1,4 +1,4 @@
-"""What publishers send to this peer as the root of topics, or as a source: whether it is admitted, and who is root."""
+"""Events of publishers that arrive at this peer as a root or source, and answers to who is root."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ from quillcast.protocol.topics.state.trees import Trees
 
 
 class Intake:
-    """Takes publishers' events for the topics that are rooted here."""
+    """Takes publishers' events for the topics rooted here."""
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, trees: Trees, terms: Terms, progress: Progress,
@@ -36,24 +36,24 @@ class Intake:
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
         self.progress, self.flow_control, self.schedule = progress, flow_control, schedule
         self.sealing, self.successors, self.early = sealing, Successors(), EarlyBlocks(config.window_bytes)
-        self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
+        self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # principals by topic and peer
 
     # ---- admission
 
     def up(self, sender: Contact, bundle: Bundle) -> None:
-        """A publisher's events: admit them, or say who is root."""
+        """Admit a publisher's events, or answer who is root."""
         tree = self.trees.by_topic.get(bundle.topic)
         if tree is None or (root := tree.root) is None:
             self._drop(sender, bundle, "not_root", NotRoot(bundle.topic, self.successors.of(bundle.topic)))
             return
         descriptor = tree.descriptor
-        if descriptor.settings.admission == "source":  # `by_source`, inline: this runs for every bundle
+        if descriptor.settings.admission == "source":  # `by_source`, inlined: this runs for every bundle
             self._drop(sender, bundle, "not_root", RootIs(root.term, descriptor))  # its own peer numbers its events
         elif descriptor.access and not self._may_publish(tree, sender):
             self._drop(sender, bundle, "denied", Denied(descriptor))
         elif bundle.envelope.session < root.session:
-            root.note_asked(sender)  # if it was taken for lost meanwhile
-            self._drop(sender, bundle, "old_session", RootIs(root.term, descriptor))  # it sends them again in this one
+            root.note_asked(sender)  # if it was considered lost meanwhile
+            self._drop(sender, bundle, "old_session", RootIs(root.term, descriptor))  # it resends them in this one
         elif self.flow_control.held_back and self._turns_away(tree, bundle):
             self.host.release(sender.node_id, bundle.size)
         elif root.closing:
@@ -65,7 +65,7 @@ class Intake:
             self.sealing.admitted(tree, root, sender.node_id, bundle.size)
 
     def _lacks_places(self, tree: Tree, admitter: Admitter) -> None:
-        """A publisher without a place may keep what an earlier root admitted: those below are told."""
+        """A publisher without a place may keep what an earlier root admitted: tell the peers below to hold back."""
         if admitter is tree.root:
             self.schedule.note_held_back(tree, held_back=True)
 
@@ -76,7 +76,7 @@ class Intake:
         self.host.send(sender, answer)
 
     def _turns_away(self, tree: Tree, bundle: Bundle) -> bool:
-        """Is there no room for what a publisher sends that is held back? It sends that again after a while."""
+        """Whether there is no room for a bundle of a publisher that is held back. It sends the bundle again later."""
         if tree.flow.topic not in self.flow_control.held_back:
             return False
         unsealed_bytes = sum([size_bytes for _, size_bytes in self.sealing.unsealed.get(bundle.topic, ())])
@@ -86,12 +86,12 @@ class Intake:
         return True
 
     def _may_publish(self, tree: Tree, sender: Contact) -> bool:
-        """Has a peer shown, since this one is root, that it acts for somebody who may?"""
+        """Whether a peer has shown this root that it acts for a principal who may publish."""
         who = self.bearers.get(tree.topic, {}).get(sender.node_id, {})
         return any(tree.descriptor.refusal("publish", one) is None for one in who or {"": None})
 
     def note_bearers(self, tree: Tree, message: FindRoot) -> None:
-        """On whose behalf a peer publishes, where the topic has a list and they are on it."""
+        """Note on whose behalf a peer publishes, if the topic has a list that names them."""
         node = message.publisher.node_id
         for warrant in message.warrants if tree.descriptor.access else ():
             who = bearer(warrant, node, tree.topic)
@@ -107,16 +107,16 @@ class Intake:
         return tree.root.term if tree is not None and tree.root is not None else None
 
     def publish_here(self, bundle: Bundle) -> None:
-        """A publisher of this very peer: no link lies between."""
+        """Take events of a publisher at this peer, without a link between."""
         tree = self.trees.by_topic.get(bundle.topic)
         if tree is None:
-            return  # it sends this again where the topic's root is then
+            return  # it sends this again to the topic's next root
         admitter = tree.admitter
         if admitter is None:
             self.host.send(self.host.contact, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
             return
         if admitter.closing and not (self.trees.closing and admitter is tree.root):
-            # a root that leaves has its own admitted to the last
+            # a leaving root still admits the events of its own publishers
             admitter.turn_away(self.host.contact, bundle)
             return
         if self.flow_control.held_back and self._turns_away(tree, bundle):
@@ -127,15 +127,15 @@ class Intake:
         self.sealing.admitted(tree, admitter, self.host.me, bundle.size)
 
     def holds_back(self, topic: bytes) -> bool:
-        """Are this peer's own publishers to send nothing of a topic for now, as its root says, or this peer as that?"""
+        """Whether this peer's own publishers must hold back, as the topic's root says, or this peer as root."""
         if topic in self.flow_control.held_back:
             return True
         return topic in self.schedule.held_back and self.term(topic) is None  # a root may hold back others, for places
 
     def room_for(self, topic: bytes) -> int:
-        """Bytes of a topic that this peer takes now from its own publishers.
+        """Return how many bytes of a topic this peer takes now from its own publishers.
 
-        None where nothing is kept of a source's events, and they have no way out yet (`attached`).
+        Zero if a source's events are not kept and have no way out yet (`attached`).
         """
         tree = self.trees.by_topic.get(topic)
         if tree is not None and not tree.flow.keeps and not tree.attached:
@@ -143,12 +143,12 @@ class Intake:
         return self.flow_control.room_for(topic)
 
     def attached(self, tree: Tree) -> None:
-        """The events of this peer's publishers have a way out, if they are numbered here."""
+        """The events of this peer's publishers, if numbered here, have a way out: resume them."""
         if tree.sources.own is not None and not tree.flow.keeps:
             self.host.set_timer(LocalRoom(), 0.0)
 
     def room_again(self, tree: Tree) -> None:
-        """Publishers were held back for want of room, and may send again: tell them, and those that only asked."""
+        """Tell publishers that were held back for lack of room, and those that only asked, that they may send again."""
         if (admitter := tree.admitter) is not None:
             admitter.go_on()
             self.progress.send_receipts(tree, admitter)
@@ -159,9 +159,9 @@ class Intake:
     # ---- a root that goes
 
     def forget_term(self, tree: Tree) -> tuple[Contact, ...]:
-        """This peer is root no more. Returns those who published to it.
+        """End this peer's term as root. Return the peers that published to it.
 
-        It stays in the tree for as long as others may need what it knows of terms that are over.
+        It stays in the tree for as long as others may need what it knows of ended terms.
         """
         root = tree.root
         if root is None:
@@ -169,30 +169,30 @@ class Intake:
         self.sealing.finish(tree, root)
         tree.end_root()
         if not self.ring.is_closest(tree.topic):
-            self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
+            self.bearers.pop(tree.topic, None)  # a peer that publishes here again shows its warrants again
         if (root.index or any(past.end for past in tree.flow.past.values())) and not self.trees.leaving:
             self.terms.keep(tree)
-        self.schedule.note_held_back(tree, held_back=False)  # for the next root to say
+        self.schedule.note_held_back(tree, held_back=False)  # the next root decides that
         self.flow_control.relieved()
         self.schedule.wake(tree)
         return root.publishing_peers()
 
     def reopen(self, tree: Tree, root: Root) -> None:
-        """Nobody is closer any more: admit events again."""
+        """Admit events again: no other peer is closer any more."""
         root.reopen()
         if (admitter := tree.admitter) is not None:
             self.progress.send_receipts(tree, admitter)
 
     def tell_publishers(self, tree: Tree, publishers: Iterable[Contact]) -> None:
-        """Tell those who published here who is root now, as far as that is known."""
+        """Tell these peers, which published here, who is root now, if that is known."""
         for contact in publishers:
             if tree.root is not None:
-                tree.root.note_asked(contact)  # it need not ask again, and is to hear of changes, too
+                tree.root.note_asked(contact)  # it need not ask again, and must also learn of changes
                 self.host.send(contact, RootIs(tree.root.term, tree.descriptor, tree.root.held_back))
             else:
                 self.host.send(contact, NotRoot(tree.topic, self.successors.of(tree.topic)))
 
     def all_stable(self, now: float) -> bool:
-        """Have all leases acknowledged what this peer admitted as root?"""
+        """Whether all leases have acknowledged what this peer admitted as root."""
         rooted = [tree for tree in self.trees.by_topic.values() if tree.root is not None]
         return all(acknowledged_position(tree, now) >= tree.root.index for tree in rooted if tree.root is not None)

@@ -1,6 +1,7 @@
 """Planned transfer of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
 
-What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
+Stable events keep their positions, and the next root learns which peers are below
+(docs/decisions/leadership-transfer.md).
 """
 
 from collections.abc import Iterable
@@ -42,7 +43,7 @@ from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-FRONTIERS_MAX = 4096  # publishers that a transfer tells of, the latest; a guess: 100 kB. Others' events come again
+FRONTIERS_MAX = 4096  # publishers named in a transfer, the latest; a guess: 100 kB. Events of others arrive again
 
 
 class TransferDue(Timer, frozen=True):
@@ -53,7 +54,7 @@ class TransferDue(Timer, frozen=True):
 
 
 class LookAgain(Timer, frozen=True):
-    """The peer that is to follow this term was still joining, or suspected: ask whether it is."""
+    """The peer that is to follow this term was still joining, or suspected: is it still?"""
 
     topic: bytes
     term: Term
@@ -63,36 +64,36 @@ class Offer(NamedTuple):
     """A topic that was transferred, and what the root of that term knew."""
 
     message: TransferLeadership
-    hold_until: float  # that root would have called nothing stable until then
-    root: Contact | None  # that root, if it said so itself: of others' words only what is known of past terms counts
-    noted: Term = NO_TERM  # under which this peer was to be root: others have heard of it
+    hold_until: float  # that root would have declared nothing stable until then
+    root: Contact | None  # that root, if it sent this itself; otherwise only what is known of past terms counts
+    noted: Term = NO_TERM  # this peer's term as the next root, which others know of
 
     @property
     def term(self) -> Term:
-        """The term that is over."""
+        """The ended term."""
         return self.message.term
 
     @property
     def leases(self) -> dict[bytes, int]:
-        """Whom to wait for, and the numbers of their last moves that are known."""
+        """The peers to wait for, with the known numbers of their last moves."""
         return _numbered(self.message)
 
 
 class PendingTransfer:
-    """What a peer told others of a topic. If it leaves, one of them has to confirm that, and get what goes with it."""
+    """What a peer told others of a topic. If it leaves, one of them must confirm that, and get the bundles."""
 
     def __init__(self, message: TransferLeadership, root: Contact | None = None) -> None:
-        """`root`: whose word it is, if another peer's."""
+        """`root`: the root that said it, if that is another peer."""
         self.message, self.root = message, root
         self.told: dict[bytes, None] = {}
-        self.told_at = 0.0  # the last of them
-        self.to: Contact | None = None  # who has confirmed
+        self.told_at = 0.0  # when the last of them was told
+        self.to: Contact | None = None  # the peer that has confirmed
         self.bundles: list[Bundle] = []
-        self.handed = 0  # how many of them that one was sent
+        self.handed = 0  # how many of them that peer was sent
 
 
 class LeadershipTransfer:
-    """A peer's part in leadership transfers, as the root that goes and as the one that comes."""
+    """A peer's part in leadership transfers, as the old root and as the new one."""
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
@@ -103,7 +104,7 @@ class LeadershipTransfer:
         self.terms, self.membership, self.intake, self.dispatch = terms, membership, intake, dispatch
         self.offers: dict[bytes, Offer] = {}  # transferred topics that this peer is not root of yet
         self.pending: dict[bytes, PendingTransfer] = {}
-        self.vouched: dict[bytes, PendingTransfer] = {}  # of this peer's own terms, what was told last at the end
+        self.vouched: dict[bytes, PendingTransfer] = {}  # what this peer last told about its own ended terms
         known.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._transferred)
         dispatch.on_message(AnotherFollows, self._another_follows)
@@ -115,7 +116,7 @@ class LeadershipTransfer:
     # ---- the root that goes
 
     def leaf_set_changed(self) -> None:
-        """Transfer topics that another peer is closer to by now."""
+        """Transfer topics that another peer is now closer to."""
         if not self.overlay.active:
             return
         for tree in [tree for tree in self.trees.by_topic.values() if tree.root is not None]:
@@ -123,9 +124,9 @@ class LeadershipTransfer:
         self.pass_on()
 
     def move(self, tree: Tree) -> None:
-        """Hand the topic over if another is closer, as soon as what was admitted is stable (or had `linger_s` for it).
+        """Transfer the topic if another peer is closer, once admitted events are stable (or had `linger_s` for it).
 
-        What is stable keeps its position, for the next root has no need to admit it again.
+        Stable events keep their positions, because the next root need not admit them again.
         """
         root, now = tree.root, self.host.now()
         if root is None:
@@ -135,22 +136,22 @@ class LeadershipTransfer:
         elif not (closest := self.overlay.closest(tree.topic, 1)):
             return  # a scope named its seats, and names none now
         elif self.overlay.is_joining(closest[0]):
-            self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else nobody would be root
+            self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else there would be no root
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self.resign(tree)
         elif root.held_until > now + self.config.linger_s:
-            self.resign(tree)  # nothing becomes stable so soon
+            self.resign(tree)  # nothing becomes stable that soon
         elif not root.closing:
             root.stop()
             self.host.set_timer(TransferDue(tree.topic, root.term), self.config.linger_s)
 
     def watch_closer(self, tree: Tree) -> None:
-        """This peer has become root though another is closer, to which nothing is routed, as it is suspected."""
+        """Check again later: this peer became root although a suspected peer, which gets no messages, is closer."""
         if tree.root is not None and not self.overlay.is_closest(tree.topic):
             self.host.set_timer(LookAgain(tree.topic, tree.root.term), self.config.ask_s)
 
     def look_again(self, timer: LookAgain) -> None:
-        """Transfer the topic, once the next root's answer says that it has joined, or once it is suspected no more."""
+        """Transfer the topic once the next root has answered that it has joined, or is no longer suspected."""
         tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.root is None or tree.root.term != timer.term:
             return
@@ -167,12 +168,12 @@ class LeadershipTransfer:
             self.intake.reopen(tree, root)
 
     def all_stable(self, root: Root) -> None:
-        """What a closing root admitted is all stable: it has nothing more to wait for."""
+        """All events that a closing root admitted are stable: transfer the topic at once."""
         if not self.trees.closing:
             self.host.set_timer(TransferDue(root.descriptor.topic, root.term), 0.0)
 
     def due(self, timer: TransferDue) -> None:
-        """That term's time to transfer the topic has come."""
+        """Transfer the topic: that term's time for it has come."""
         tree = self.trees.by_topic.get(timer.topic)
         root = tree.root if tree is not None else None
         if tree is None or root is None or root.term != timer.term or not root.closing or self.trees.closing:
@@ -183,7 +184,7 @@ class LeadershipTransfer:
             self.resign(tree)
 
     def close(self) -> None:
-        """This peer is about to leave: admit nothing more, so that what was admitted has time to become stable."""
+        """Admit nothing more, as this peer is about to leave, so that admitted events have time to become stable."""
         self.trees.prepare_to_leave()
         for tree in self.trees.by_topic.values():
             if tree.root is not None and tree.descriptor.settings.reliable:
@@ -195,10 +196,10 @@ class LeadershipTransfer:
         others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
         if root is None:
             return
-        if not others:  # this peer is all there is: leaving, it takes the topic along
+        if not others:  # this is the only peer: when it leaves, the topic ends
             if self.trees.leaving:
                 self.intake.forget_term(tree)
-                self.membership.leave_if_idle(tree)  # children that leave as well may not have gone yet
+                self.membership.leave_if_idle(tree)  # children that leave as well may still be here
             return
         to = others[0]
         publishers = self.intake.forget_term(tree)
@@ -219,7 +220,7 @@ class LeadershipTransfer:
             self.membership.close(tree)
 
     def _carry(self, to: Contact, bundles: list[Bundle]) -> list[Bundle]:
-        """Hand over what there is room for. Returns the rest."""
+        """Send as many bundles as there is room for. Return the rest."""
         for at, bundle in enumerate(bundles):
             if self.host.room(to) <= 0:
                 return bundles[at:]
@@ -227,7 +228,7 @@ class LeadershipTransfer:
         return []
 
     def begin_session(self, tree: Tree, root: Root, session: Descriptor) -> None:
-        """The topic's next session begins: this root transfers the topic to itself, as it were."""
+        """Begin the topic's next session: this root transfers the topic to itself, so to speak."""
         message, turned_away = _without(self.host.contact, self._last_words(tree, root)), root.turned_away.values()
         publishers = dict.fromkeys((*self.intake.forget_term(tree), *turned_away))
         self.offers[tree.topic] = Offer(message, self.host.now() + message.hold_s, self.host.contact)
@@ -236,7 +237,7 @@ class LeadershipTransfer:
     # ---- a peer that leaves
 
     def leave(self) -> None:
-        """What was handed to this peer, which is not root yet, goes to somebody else, and so do the copies."""
+        """Pass topics that were transferred to this peer, which is not root yet, to another peer, with the copies."""
         for topic, offer in list(self.offers.items()):
             del self.offers[topic]
             transfer = self._in_turn(offer)
@@ -246,7 +247,7 @@ class LeadershipTransfer:
                 self._tell_next(transfer)
 
     def _copies(self, message: TransferLeadership) -> list[Bundle]:
-        """What is kept here of a term that is over, and of those before it, and may be needed."""
+        """Return bundles of an ended term, and of those before it, that are kept here and may be needed."""
         tree = self.trees.by_topic.get(message.descriptor.topic)
         if tree is None:
             return []
@@ -256,7 +257,7 @@ class LeadershipTransfer:
     def tell(self, to: Contact, message: TransferLeadership, bundles: Iterable[Bundle] = ()) -> None:
         """Tell the next root what this one knows.
 
-        If this peer leaves, it stays until that one has confirmed, and has got these bundles.
+        If this peer leaves, it stays until the next root has confirmed that, and has received these bundles.
         """
         transfer = self._vouch(message)
         if self.trees.leaving and self._is_to_be_heard(message):
@@ -270,7 +271,7 @@ class LeadershipTransfer:
         return transfer
 
     def _is_to_be_heard(self, message: TransferLeadership) -> bool:
-        """Did the topic have any events, or has this peer yet to say farewell?"""
+        """Whether the topic had any events, or this peer has still to say farewell."""
         return bool(message.index or message.past or self.host.me in message.leases)
 
     def _tell(self, to: Contact, transfer: PendingTransfer) -> None:
@@ -282,9 +283,9 @@ class LeadershipTransfer:
         self._say(to, transfer.message, transfer.root)
 
     def _say(self, to: Contact, message: TransferLeadership, root: Contact | None) -> None:
-        """Tell another peer this word of a root. Nobody believes it of another, so that root is asked to say it, too.
+        """Send a root's transfer to another peer. Only the root itself is believed, so it is asked to send it too.
 
-        Of those who follow in this peer's place it does not know.
+        It does not know the peers that follow in this peer's place, so they are named to it.
         """
         if root is not None:
             topic = message.descriptor.topic
@@ -292,14 +293,14 @@ class LeadershipTransfer:
         self.host.send(to, _without(to, message))
 
     def _here(self, topic: bytes) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-        """Who is waited for in this peer's place, as `AnotherFollows` says it: itself with all below it, if any is."""
+        """Return what to wait for in this peer's place, for `AnotherFollows`: itself with all below it, if any."""
         tree = self.trees.by_topic.get(topic)
         if tree is None or not (tree.receives or tree.leases.orphaned):
             return (), ()
         return (self.host.me,), (self.membership.moves.of(topic),)
 
     def _another_follows(self, sender: Contact, message: AnotherFollows) -> None:
-        """The peer that was told leaves before it is root, or knows one that is closer: that is told instead."""
+        """The next root leaves before it is root, or knows a closer peer: tell that one instead."""
         transfer = self.vouched.get(message.topic)
         if transfer is None or transfer.message.term != message.term or sender.node_id not in transfer.told:
             return
@@ -316,7 +317,7 @@ class LeadershipTransfer:
             self._tell(message.root, transfer)
 
     def _forget_old(self) -> None:
-        """What was said a lease ago says nothing any more."""
+        """Forget transfers of a lease ago: they no longer matter."""
         before = self.host.now() - self.config.lease_s
         for topic, transfer in list(self.vouched.items()):
             if transfer.told_at > before and len(self.vouched) < TOPICS_MAX:
@@ -324,7 +325,7 @@ class LeadershipTransfer:
             del self.vouched[topic]
 
     def tell_others(self) -> None:
-        """A successor that does not confirm may have left as well: transfer to the next closest, if there is one."""
+        """Transfer to the next closest peer, if any: a successor that does not confirm may have left as well."""
         for transfer in list(self.pending.values()):
             if transfer.to is not None:
                 self._hand_over_more(transfer, transfer.to)
@@ -344,7 +345,7 @@ class LeadershipTransfer:
         self._tell(to, transfer)
 
     def confirmed(self, sender: Contact, message: Transferred) -> None:
-        """Another peer knows what this one did of a topic, if it was told."""
+        """Another peer has confirmed that it knows this peer's state of a topic, if it was told."""
         transfer = self.pending.get(message.topic)
         is_told = transfer is not None and sender.node_id in transfer.told
         if transfer is not None and is_told and transfer.message.term == message.term and transfer.to is None:
@@ -359,20 +360,20 @@ class LeadershipTransfer:
             del self.pending[transfer.message.descriptor.topic]
 
     def link_lost(self, contact: Contact) -> None:
-        """Who has confirmed left before it had all the copies: another gets them."""
+        """The peer that confirmed left before it had all the copies: send them to another."""
         for transfer in list(self.pending.values()):
             if transfer.to is not None and transfer.to.node_id == contact.node_id:
                 self._tell_next(transfer)
 
     def _refused(self, sender: Contact, message: TransferRefused) -> None:
-        """The next root leaves as well."""
+        """The next root leaves as well: tell another peer."""
         transfer = self.pending.get(message.topic)
         is_last = transfer is not None and next(reversed(transfer.told)) == sender.node_id
         if transfer is not None and is_last and transfer.message.term == message.term and transfer.to is None:
             self._tell_next(transfer)
 
     def _part(self, topic: bytes, successors: tuple[Contact, ...]) -> None:
-        """The topic has another root, or nobody is left for it: this peer may go, once those below it have gone."""
+        """The topic has another root, or no peer is left for it: leave once the peers below have gone."""
         tree = self.trees.by_topic.get(topic)
         if tree is not None and not tree.attached:
             tree.stop_joining()
@@ -383,7 +384,7 @@ class LeadershipTransfer:
         now, past = self.host.now(), tree.flow.past
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
-        if self._follows(tree, root):  # it comes too, and speaks for those below it
+        if self._follows(tree, root):  # it moves too, and speaks for the peers below it
             leases[self.host.me] = self.membership.moves.of(tree.topic)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         ends = tree.leases.ends[-NEWCOMERS_MAX:]
@@ -397,7 +398,7 @@ class LeadershipTransfer:
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
-        """Will this peer be a child of the next root, or if it leaves, say farewell to it?"""
+        """Whether this peer will be a child of the next root, or, if it leaves, say farewell to it."""
         if self.trees.leaving:
             return bool(tree.leases.children or tree.leases.orphaned)
         return tree.needed or root.index > 0
@@ -406,19 +407,19 @@ class LeadershipTransfer:
 
     def _transferred(self, sender: Contact, message: TransferLeadership) -> None:
         if self.overlay.outside and not message.descriptor.settings.root_scope:
-            return  # it was meant for a member of the ring, and the sender hears that this peer is none
+            return  # it was meant for a member of the ring, and the sender learns that this peer is none
         if self.trees.leaving:
             self.host.send(sender, TransferRefused(message.descriptor.topic, message.term))
             return
         if self.known.misplaced(message.descriptor):
-            return  # the sender will tell somebody else
+            return  # the sender will tell another peer
         if self.known.crowded(message.descriptor.topic):
             return
         self.received(sender, message)
         self.host.send(sender, Transferred(message.descriptor.topic, message.term))
 
     def received(self, sender: Contact, message: TransferLeadership) -> None:
-        """A topic was transferred to this peer: become its root, or keep what the last one knew for another."""
+        """A topic was transferred to this peer: become its root, or keep the last root's state for another."""
         self.known.learn(message.descriptor)
         if message.rival is not None:
             self.known.learn(message.rival)
@@ -458,9 +459,9 @@ class LeadershipTransfer:
             self.membership.join(tree)
 
     def _note_ended(self, tree: Tree, root: Contact, message: TransferLeadership) -> None:
-        """Who left lately. This peer or that root may have, and have been started again since.
+        """Note peers that left lately. This peer or that root may be among them, and have restarted since.
 
-        That root may also have left after it said this, which others say later, or a slow path brings late.
+        That root may also have left after it sent this, if others send it later, or it arrives late by a slow path.
         """
         until = self.host.now() + 2 * self.config.leave_s
         for node, last in zip(message.ended, chain(message.ended_by, repeat(0)), strict=False):
@@ -472,9 +473,9 @@ class LeadershipTransfer:
             tree.leases.is_back(root.node_id)
 
     def _offer(self, tree: Tree, sender: Contact, message: TransferLeadership) -> Offer:
-        """A word, and whether it is of the term's own root: only that knows whom to wait for.
+        """Return a transfer as an offer; only the term's own root, as sender, is believed about peers to wait for.
 
-        A peer that is far from the topic cannot have been one.
+        A peer that is far from the topic cannot have been its root.
         """
         own = self.vouched.get(tree.topic)
         if own is not None and own.message.term == message.term:
@@ -486,9 +487,9 @@ class LeadershipTransfer:
         return Offer(message, self.host.now() + min(hold_s, self.config.lease_s), sender if vouched else None)
 
     def _hear_late(self, tree: Tree, root: Root, offer: Offer) -> None:
-        """This peer took over before the word of the root before came: it waits for those whom that one names.
+        """This peer took over before the former root's transfer arrived: wait for the peers that it names.
 
-        That one may name others later, in place of a peer that was to follow it.
+        The former root may name others later, in place of a peer that was to follow it.
         """
         if offer.root is None or _has_rival(tree, offer.message):
             return
@@ -500,7 +501,7 @@ class LeadershipTransfer:
             self.terms.schedule.touch(tree)
 
     def pass_on(self) -> None:
-        """Pass on topics that were transferred to this peer, if another one is closer by now."""
+        """Pass on topics that were transferred to this peer, if another one is now closer."""
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic) and (closest := self.overlay.closest(topic, 1)):
                 del self.offers[topic]
@@ -508,9 +509,9 @@ class LeadershipTransfer:
                 self._tell(closest[0], self._in_turn(offer))
 
     def _in_turn(self, offer: Offer) -> PendingTransfer:
-        """What this peer says, which was told and is not to be root, to the one that is.
+        """Return what this peer, which is not to become root, tells the one that is.
 
-        It is its own word where others know the term that it was to have. Then nothing was admitted in that.
+        If others know the term that this peer was to have, it speaks as that term's root: nothing was admitted in it.
         """
         if offer.root is None or offer.noted <= offer.term:
             return PendingTransfer(self._passed_on(offer), offer.root)
@@ -527,7 +528,7 @@ class LeadershipTransfer:
         return self._vouch(message)
 
     def _passed_on(self, offer: Offer) -> TransferLeadership:
-        """What the root before said to this peer, for another one: what of it that one believes of this peer."""
+        """Return the former root's transfer for another peer, limited to what that peer accepts from this one."""
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
         streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
         return msgspec.structs.replace(
@@ -535,7 +536,7 @@ class LeadershipTransfer:
         )
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
-        """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
+        """Keep the ended term, whose buffer follows: it may be the last copy, whether this peer is root or not."""
         if message.index or message.past:
             self.terms.keep(tree)
         begins = message.term > tree.term
@@ -545,14 +546,14 @@ class LeadershipTransfer:
             tree.inherit(message.term, message.index, whole=begins)
 
     def note_term(self, topic: bytes, term: Term) -> None:
-        """This peer is to be root under this term, as others know. If another takes the topic, nothing was in it."""
+        """Others know this term, in which this peer is to be root. If another takes the topic, it had no events."""
         if topic in self.offers:
             self.offers[topic] = self.offers[topic]._replace(noted=term)
 
     def take_offer(self, tree: Tree) -> Offer | None:
-        """This peer becomes the topic's root: returns what was transferred to it.
+        """Return what was transferred to this peer, which becomes the topic's root.
 
-        If the peer that was to follow left or died first, that is what this one said itself as the root before.
+        If the peer that was to follow left or died first, that is what this peer itself said as the former root.
         """
         self.intake.successors.forget(tree.topic)
         offer, own = self.offers.pop(tree.topic, None), self.vouched.pop(tree.topic, None)
@@ -561,7 +562,7 @@ class LeadershipTransfer:
         return offer
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
-        """Go on from what the root before knew."""
+        """Continue from what the former root knew."""
         self._wait_for_named(tree, root, offer)
         root.take_frontiers(dict(offer.message.frontiers))
 
@@ -577,9 +578,9 @@ class LeadershipTransfer:
 
 
 def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
-    """Was this peer in the tree of another root, whose leases the one that transfers the topic did not know?
+    """Whether this peer was in the tree of another root, whose leases the transferring root did not know.
 
-    Of a term before its own, that one knows how far it went, and its own is higher by at least one.
+    A root knows how far terms before its own went, and its own counter is higher by at least one.
     """
     told = {**{term: end for term, end, _ in (*message.forgotten, *message.past)}, message.term: NUMBER_MAX}
     here = dict(tree.flow.past.ends())
@@ -593,19 +594,19 @@ def _has_rival(tree: Tree, message: TransferLeadership) -> bool:
 
 
 def _numbered(message: TransferLeadership | AnotherFollows) -> dict[bytes, int]:
-    """Whom a message names to be waited for, and the numbers of their last moves that are known."""
+    """Return the peers to wait for that a message names, with the known numbers of their last moves."""
     return dict(zip(message.leases, (*message.lives, *[0] * len(message.leases)), strict=False))
 
 
 def _without(to: Contact, message: TransferLeadership) -> TransferLeadership:
-    """What the next root is told: it need not wait for itself."""
+    """Return the message for the next root, which must not wait for itself."""
     leases = _numbered(message)
     leases.pop(to.node_id, None)
     return msgspec.structs.replace(message, leases=tuple(leases), lives=tuple(leases.values()))
 
 
 def _followed_by(message: TransferLeadership, term: Term) -> TransferLeadership:
-    """What the root of a later term would say that nothing was admitted in."""
+    """Return what the root of a later term without events would say."""
     last = (message.term, message.index, message.there_ms)
     past = (*message.past[1 - 2 * ENDS_TOLD_MAX :], last) if message.index else message.past
     followed = (*message.followed, message.term)[-FOLLOWED_MAX:]

@@ -1,4 +1,4 @@
-"""The rendezvous point: what others ask of a topic's root (Scribe, section 3.1)."""
+"""The rendezvous point: requests to a topic's root (Scribe, section 3.1)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class Rendezvous:
-    """Answers those who look for the roots at this peer."""
+    """Answers peers that look for the roots at this peer."""
 
     def __init__(
         self, host: Host, config: TopicConfig, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms,
@@ -33,7 +33,7 @@ class Rendezvous:
         dispatch.on_routed(FindRoot, self.find)
 
     def _if_root(self, request: Join | FindRoot) -> Tree | None:
-        """The tree of a topic that this peer is the root of; if it is to be first, the request waits for that."""
+        """Return the tree of a topic rooted here; if this peer is still to become root, the request waits for that."""
         tree = self.trees.get(request.topic)
         if tree is None or tree.root is None:
             self.dispatch.order(AwaitRoot(request.topic, request))
@@ -42,7 +42,7 @@ class Rendezvous:
         return tree
 
     def join(self, message: Join) -> None:
-        """Take the child in."""
+        """Adopt the child."""
         if message.child.node_id == self.host.me:
             tree = self.trees.get(message.topic)
             if tree is not None and not tree.attached and tree.needed:
@@ -55,7 +55,7 @@ class Rendezvous:
         self.joins.adopt(message)
 
     def find(self, message: FindRoot) -> None:
-        """A publisher's peer looks for the root."""
+        """Answer a publisher's peer that looks for the root."""
         tree = self._if_root(message)
         if tree is None or tree.root is None:
             return
@@ -76,19 +76,20 @@ class Rendezvous:
         self.answers.tell(message.publisher, answer, again=message.again)
 
     def _is_over(self, tree: Tree) -> bool:
-        """Did what a message said end this root's term? Its descriptor or its term may be later ones."""
+        """Whether a message ended this root's term, because its descriptor or its term is later."""
         if tree.root is not None and tree.heard > tree.root.term:
             self.dispatch.order(LaterTermExists(tree.topic))
         return tree.root is None
 
     def _rival_spoke(self, root: Root, term: Term, at: float) -> None:
-        """A root spoke to a publisher under an earlier term: was it root beside this one, beyond a partition?
+        """A root of an earlier term was heard by a publisher: was it root at the same time, across a partition?
 
-        Then that publisher has come from the other side, where subscribers have leases that are unknown here. Nothing
-        is declared stable until these have ended, so that no event of the publisher is lost if the partition heals. A
-        root to which the topic was transferred goes on for those before it, who may have been root beside that one.
+        Then that publisher came from the other side, where subscribers have leases that are unknown here. Nothing is
+        declared stable until these have ended, so that no event of the publisher is lost if the partition heals. A root
+        to which the topic was transferred also stands for those before it, which may have been root at the same time as
+        that one.
         """
-        beside = at > root.began_at + self.config.receipt_timeout_s  # the last words of the one before may come late
+        beside = at > root.began_at + self.config.receipt_timeout_s  # last messages of the former root may arrive late
         own = term in (NO_TERM, root.term, *root.followed) or term.shares_root(root.term)
         until = at + self.config.lease_s
         if not own and (beside or root.followed) and until > self.host.now():
@@ -96,7 +97,7 @@ class Rendezvous:
             root.hold(until)
 
     def refuses_scope(self, message: Any) -> bool:
-        """Is it about a topic that has another root scope here? Then who asks is told."""
+        """Whether it is about a topic that has another root scope here. Then tell the asker."""
         match message:
             case FindRoot(topic, descriptor=None, root_scope=root_scope):
                 why = self.known.hidden(topic, root_scope)
@@ -111,7 +112,7 @@ class Rendezvous:
         return True
 
     def refuses_for_room(self, message: Any) -> bool:
-        """Would it have this peer begin with one topic too many? Then who asks is told."""
+        """Whether it would exceed the number of topics that this peer may have. Then tell the asker."""
         match message:
             case Join(topic, child):
                 why = self.joins.children.crowded(topic, child.node_id)
@@ -126,7 +127,7 @@ class Rendezvous:
         return bool(why)
 
     def refuse(self, request: Join | FindRoot | Create, why: str = "") -> None:
-        """Nobody created the topic, and this network creates none on first use; or it cannot be used: `why`."""
+        """Refuse: nobody created the topic, and none is created on first use; or it cannot be used: `why`."""
         match request:
             case Join() if why:
                 self.host.send(request.child, Refused(request.topic, "unusable", rule=why))

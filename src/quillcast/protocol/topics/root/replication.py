@@ -2,8 +2,8 @@
 
 A candidate asks these replicas what they know of the topic, then has them record its term; they also record what a root
 enters later. Each query continues until every live replica has answered, or most have and the others had their time: a
-majority of k, or all live ones if they are fewer. Copies that are missing, at a peer that returned with the same nodeId
-and knows nothing, are found when neighbours compare (`comparing.py`).
+majority of k, or all live ones if they are fewer. Missing copies, at a peer that returned with the same nodeId and
+knows nothing, are found when neighbours compare (`comparing.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class RoundsDue(Timer, frozen=True):
-    """Send what is new to be asked; ask those again who did not answer."""
+    """Send new queries; repeat those that were not answered."""
 
     again: bool
 
@@ -48,27 +48,27 @@ class RivalDue(Timer, frozen=True):
 
 
 class Round:
-    """A question to the peers that keep a topic's state, or something for them to note."""
+    """A query to the peers that keep a topic's state, or something for them to record."""
 
     def __init__(self, topic: bytes, note: tuple[Descriptor, Term] | None, began_at: float, after: int = 0) -> None:
-        """Answers to questions with a number below `after` count no more: they may be read only now."""
+        """Answers to queries with a number below `after` do not count: they may be read only now."""
         self.topic, self.note, self.began_at, self.after = topic, note, began_at, after
         self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
-        self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
-        self.between: dict[Contact, None] = {}  # those that know another peer that may be root
-        self.doubts: list[TopicDoubt] = []  # of those who were asked
+        self.joining: dict[bytes, None] = {}  # peers that cannot know the answer
+        self.between: dict[Contact, None] = {}  # peers that know another peer that may be root
+        self.doubts: list[TopicDoubt] = []  # of the peers asked
         self.then: list[Callable[[Round], None]] = []
 
     @property
     def holders(self) -> int:
-        """How many peers hold what was to be noted, this one among them."""
+        """How many peers recorded it, including this one."""
         assert self.note is not None
         descriptor, term = self.note
         return 1 + sum(entry.term == term and entry.descriptor == descriptor for entry in self.answers.values())
 
     def is_answered(self, entry: TopicEntry, number: int) -> bool:
-        """Does this answer it, given to a question of this number? Better knowledge answers what is to be noted."""
+        """Whether an entry answers this, given to a query of this number. Better knowledge answers a record."""
         return number >= self.after if self.note is None else _better(entry, *self.note)
 
 
@@ -81,12 +81,12 @@ class Replication:
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
         self.known, self.trees, self.terms, self.comparing = known, trees, terms, comparing
-        self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
-        self.number = 0  # of the latest question
+        self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be recorded
+        self.number = 0  # of the latest query
         self._new: list[Round] = []
         self._again_set = False
-        self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics taken for new: peers that may know better
-        self._between: dict[bytes, dict[Contact, None]] = {}  # who may reach a rival, and tells it of the next term
+        self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics that seemed new: peers that may know better
+        self._between: dict[bytes, dict[Contact, None]] = {}  # peers that may reach a rival and tell it the next term
         known.forget_too(self._between)
         dispatch.on_message(StateQuery, self._asked)
         dispatch.on_message(RecordState, self._keep)
@@ -98,10 +98,10 @@ class Replication:
     # ---- asking and noting
 
     def _others(self, round_: Round) -> list[Contact]:
-        """The peers that a round still has to hear from; suspected ones are skipped.
+        """Return the peers that a round has still to hear from, without suspected ones.
 
-        Asking covers the k closest others, for this peer may be new. Those that are joining are new as well, and may
-        have taken the places of those who know: these are asked, too.
+        A query covers the k closest others, because this peer may be new. Joining peers are new as well, and may have
+        taken the places of peers that know, so those are asked too.
         """
         if round_.note is not None:
             return self.replica_set.recorders(round_.topic)
@@ -111,7 +111,7 @@ class Replication:
     def ask(self, topic: bytes, then: Callable[[Round], None], *, anew: bool = False) -> None:
         """Ask the replicas what they know of a topic; `then` gets their answers.
 
-        `anew`: what they knew when they were asked before says nothing.
+        `anew`: earlier answers do not count.
         """
         self._begin(topic, None, then, anew=anew)
 
@@ -120,14 +120,14 @@ class Replication:
     ) -> None:
         """Have the replicas record this; `then` is called when most have, or when one of them knows better.
 
-        Those `between` this peer and a root that it may not reach keep it, too, and tell that one.
+        Peers `between` this one and a root that it may not reach record it too, and tell that root.
         """
         self.known.enter(descriptor.topic, term)
         self._tell_between(descriptor, term, between)
         self._begin(descriptor.topic, (descriptor, term), then)
 
     def awaited(self, topic: bytes) -> list[Contact]:
-        """Those that were asked about a topic, or to record something of it, and have not answered."""
+        """Return the peers that were asked about a topic, or to record something, and have not answered."""
         rounds = [round_ for about, round_ in self._rounds.items() if about[0] == topic]
         asked = {contact: round_ for round_ in rounds for contact in self._others(round_)}
         return [contact for contact, round_ in asked.items() if contact.node_id not in round_.answers]
@@ -150,7 +150,7 @@ class Replication:
         self._look(round_)
 
     def _look(self, round_: Round) -> None:
-        """Is this round over?"""
+        """End this round if it is settled."""
         key = (round_.topic, round_.note is not None)
         if self._rounds.get(key) is not round_ or not self._settled(round_):
             return
@@ -159,7 +159,7 @@ class Replication:
             then(round_)
 
     def _settled(self, round_: Round) -> bool:
-        """Did all answer who are alive, or most of k, with time for the others? One that knows better ends it, too."""
+        """Whether all live peers answered, or most of k after time for the others, or one knows better."""
         note = round_.note
         if note is not None and any(_better(entry, *note) for entry in round_.answers.values()):
             return True
@@ -176,22 +176,22 @@ class Replication:
         return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.replica_set.majority
 
     def doubtful_until(self, round_: Round) -> float:
-        """Until when a topic that is new to all who were asked, and here, may have been in use."""
+        """Return until when a topic that is new here and to all peers asked may have been in use."""
         here = self.replica_set.doubt(round_.topic, self.host.me, round_.answers).until
         answered = round_.answers.keys() - round_.joining.keys()
         told = (doubt.until for doubt in round_.doubts if not self.replica_set.is_dispelled(doubt, answered))
         return max(here, max(told, default=0.0))
 
     def has_suspected(self, round_: Round) -> bool:
-        """Are any of those who would know suspected, and so were not asked?"""
+        """Whether any peers that would know are suspected, and so were not asked."""
         return self.replica_set.has_suspected(round_.topic, round_.answers)
 
     def has_answers_of_all(self, round_: Round) -> bool:
-        """Did all answer who would know of a later term?"""
+        """Whether all peers answered that would know of a later term."""
         return self.replica_set.are_all(round_.topic, round_.answers)
 
     def due(self, timer: RoundsDue) -> None:
-        """Send what is to be asked, gathered per peer."""
+        """Send the pending queries, batched per peer."""
         if not timer.again:
             rounds, self._new = self._new, []
         else:
@@ -223,7 +223,7 @@ class Replication:
                 self.host.send(contact, StateQuery(topics, self.number))
 
     def leaf_set_changed(self) -> None:
-        """Others may keep a topic's state now."""
+        """Other peers may keep a topic's state now: look at all rounds."""
         self.comparing.leaf_set_changed()
         rounds = list(self._rounds.values())
         for round_ in rounds:
@@ -242,7 +242,7 @@ class Replication:
         self._ask_absent(self._absent)
 
     def _ask_absent(self, among: Iterable[bytes]) -> None:
-        """Ask those in the leaf set, who are back, or were only suspected."""
+        """Ask those of them in the leaf set: they are back, or were only suspected."""
         for contact in self.overlay.leaf_set:
             topics = [topic for topic in among if contact.node_id in self._absent[topic]]
             for page in pages(topics):
@@ -255,12 +255,12 @@ class Replication:
     # ---- questions and answers
 
     def _asked(self, sender: Contact, message: StateQuery) -> None:
-        """A peer that may be root soon asks."""
+        """Answer a peer that may be root soon."""
         entries = [self._known_to(sender, interned(topic)) for topic in message.topics]
         self.host.send(sender, StateAnswer(entries, not self.overlay.active, message.number))
 
     def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
-        """What this peer knows of a topic; if nothing, for how long others may have known it who are lost."""
+        """Return what this peer knows of a topic; if nothing, for how long lost peers may have known it."""
         has_closer = self.replica_set.has_closer(topic, asker.node_id)
         entry = msgspec.structs.replace(self.known.entry(topic), has_closer=has_closer)
         if entry.term != NO_TERM:
@@ -269,7 +269,7 @@ class Replication:
         return msgspec.structs.replace(entry, doubtful_s=max(0.0, until - self.host.now()), lost=lost[:LOST_TOLD_MAX])
 
     def _keep(self, sender: Contact, message: RecordState) -> None:
-        """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
+        """Record these, as one of the peers closest to their topics; answer what this peer knows better."""
         kept: list[tuple[bytes, Term, bytes]] = []
         better: list[TopicEntry] = []
         for descriptor, term in message.entries:
@@ -294,7 +294,7 @@ class Replication:
         self.overlay.introduce(sender)
 
     def _answered(self, sender: Contact, message: StateAnswer | Recorded) -> None:
-        """One of the replicas answered."""
+        """Handle a replica's answer."""
         rounds: list[Round] = []
         if isinstance(message, Recorded):
             self.comparing.kept(sender, [(topic, term) for topic, term, _ in message.topics])
@@ -314,7 +314,7 @@ class Replication:
             self._send(rounds)
 
     def _answered_state(self, sender: Contact, message: StateAnswer) -> list[Round]:
-        """What another peer knows of topics. Returns the rounds that this answers."""
+        """Learn what another peer knows of topics. Return the rounds that this answers."""
         rounds: list[Round] = []
         for entry in message.entries:
             if entry.descriptor is not None and entry.topic in self.trees:
@@ -342,12 +342,12 @@ class Replication:
     # ---- rivals that do not reach each other
 
     def _has_rival(self, topic: bytes, term: Term) -> bool:
-        """Is this peer root under an earlier term?"""
+        """Whether this peer is root under an earlier term."""
         tree = self.trees.get(topic)
         return tree is not None and tree.root is not None and term > tree.root.term
 
     def _heard_of(self, sender: Contact, topic: bytes, term: Term) -> None:
-        """Another peer knows of this term: of its own as a root, or of another peer's."""
+        """Another peer knows of this term: its own as a root, or another peer's."""
         self._tell_former(sender, topic, term)
         if term.node[:8] != sender.node_id[:8]:
             if self._has_rival(topic, term) or (topic, True) in self._rounds:
@@ -364,12 +364,12 @@ class Replication:
                 self.terms.schedule.touch(tree)
 
     def _tell_between(self, descriptor: Descriptor, term: Term, others: Iterable[Contact] = ()) -> None:
-        """Have those who may reach a rival keep this term, and tell the rival of it."""
+        """Have peers that may reach a rival record this term, and tell the rival of it."""
         for contact in self._between.pop(descriptor.topic, {}) | dict.fromkeys(others):
             send_entries(self.host, contact, [(descriptor, term)], self.known.rivals)
 
     def _tell_former(self, sender: Contact, topic: bytes, term: Term) -> None:
-        """Tell a root that compares nothing with this peer, and whose term was the latest here, of a rival's."""
+        """Tell the root of the latest term known here of a rival's term, if it compares nothing with this peer."""
         former = self.known.terms.get(topic, NO_TERM)
         if not NO_TERM < former < term or former.shares_root(term):
             return
@@ -379,11 +379,11 @@ class Replication:
                 send_entries(self.host, contact, [(self.known.descriptors[topic], term)], self.known.rivals)
 
     def heard_of_rival(self, topic: bytes, term: Term) -> None:
-        """Another peer than its root knows of this term. A root under an earlier one begins a later one.
+        """A peer other than its root knows of this term. A root under an earlier term begins a later one.
 
-        While two roots reach the same replicas and not each other, each outbids the other. As long as the word is not
-        the rival's, a root keeps its term for half a lease, so that few terms come to be known, and none outlives the
-        lease that holds its stability back. Until then it declares nothing stable.
+        While two roots reach the same replicas but not each other, each outbids the other. Unless the rival itself
+        reports its term, a root keeps its own for half a lease, so that few terms come to be known, and none outlives
+        the lease that holds its stability back. Until then it declares nothing stable.
         """
         self.known.enter(topic, term)
         tree = self.trees.get(topic)
@@ -407,7 +407,7 @@ class Replication:
 
 
 def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:
-    """Does this entry know of a later term, of a later word on the topic, or of another root scope?"""
+    """Whether this entry has a later term, a later descriptor, or another root scope."""
     known = entry.descriptor
     if known is None or known == descriptor:
         return entry.term > term

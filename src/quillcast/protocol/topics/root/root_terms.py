@@ -1,9 +1,9 @@
 """How a peer begins a term as root, and when it begins another (docs/delivery.md, *Roots that move*).
 
-Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
-stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
-on their way, a root that took over holds stability for as long as their leases last; one that was handed the topic,
-until those whom the root before names have come (docs/decisions/leadership-transfer.md).
+Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send unstable events again,
+and subscribers recognise repeats by sequence. Orphans may still be looking for a parent, and nothing must be declared
+stable without them. So a root that took over holds stability for as long as their leases last; a root to which the
+topic was transferred, until the peers that the former root names have joined (docs/decisions/leadership-transfer.md).
 """
 
 import math
@@ -24,17 +24,17 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
-DOUBT_ROUNDS = 2.5  # heartbeats within which a parent notices that it had lost a child that was paused; a guess
+DOUBT_ROUNDS = 2.5  # heartbeats in which a parent notices that it lost a paused child; a guess
 
 
 class DoubtOver(Timer, frozen=True):
-    """After a pause: where this peer still has its parent, it has its place in the tree."""
+    """After a pause: a peer that still has its parent has its place in the tree."""
 
     paused_at: float
 
 
 class RootTerms:
-    """Begins the terms of the topics that are rooted here, and ends those that a later one outdoes."""
+    """Begins the terms of the topics rooted here, and ends those that a later one replaces."""
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, terms: Terms,
@@ -44,11 +44,11 @@ class RootTerms:
         self.host, self.config, self.ring, self.known = host, config, ring, known
         self.terms, self.replication, self.membership = terms, replication, membership
         self.intake, self.transfer, self.dispatch = transfer.intake, transfer, dispatch
-        self.paused_at = -math.inf  # when this process last went on after a pause
+        self.paused_at = -math.inf  # when this process last resumed after a pause
         dispatch.on_timer(DoubtOver, self._doubt_over)
 
     def next_term(self, tree: Tree) -> Term:
-        """A term above all that were heard of, in the topic's present session."""
+        """Return a term above all known terms, in the topic's present session."""
         tree.hear_of(self.known.latest(tree))
         session, reliable = tree.descriptor.guarantee
         if tree.heard.session > session:  # two own the name, and this is the session of the other
@@ -61,10 +61,10 @@ class RootTerms:
     def become(
         self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0, after: Term = NO_TERM
     ) -> None:
-        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
+        """Begin a term that most of the topic's replicas have recorded (`candidacy.py`).
 
-        A topic that is new to them may have been in use until a time. `after` was the latest term when this peer chose
-        its own; of its own terms, those since never began.
+        A topic that is new to them may have been in use until `doubtful_until`. `after` was the latest term when this
+        peer chose its own; its own terms since then never began.
         """
         topic = tree.topic
         if not (tree.heard > after and tree.heard.shares_root(term)):
@@ -89,18 +89,18 @@ class RootTerms:
         self.transfer.watch_closer(tree)
 
     def _hold(self, how: str, doubtful_until: float) -> float:
-        """Until when nothing is called stable: orphans of an earlier root may be on their way.
+        """Return until when nothing is declared stable: orphans of an earlier root may be looking for a parent.
 
-        A topic that is new, as most say who would know, has none.
+        A topic that is new, according to most peers that would know, has no orphans.
         """
         if how == "created":
             return doubtful_until
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:
-        """This process was paused, and another may be root by now: declare nothing stable until that is known.
+        """This process was paused, and another peer may be root by now: declare nothing stable until that is known.
 
-        No subscription begins in the term either: it would be told of what came in a later one before it began.
+        No subscription begins in the term either: it would get events of a later term from before it began.
         """
         root = tree.root
         tree.doubt()
@@ -115,7 +115,7 @@ class RootTerms:
             self.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_), anew=True)
 
     def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
-        """The replicas' answers: a later term, or, if all of them agree, that there is none.
+        """Handle the replicas' answers: a later term, or, if all of them agree, that there is none.
 
         A root that followed this one is among the peers closest to the topic, and others of them recorded its term.
         """
@@ -132,14 +132,14 @@ class RootTerms:
             self.membership.settled(tree)
 
     def _doubt_over(self, timer: DoubtOver) -> None:
-        """Parents that had lost this peer would have said so by now."""
+        """Settle in trees with a parent: one that had lost this peer would have said so by now."""
         if timer.paused_at == self.paused_at:
             for tree in list(self.membership.trees.by_topic.values()):
                 if tree.doubted and tree.parent is not None:
                     self.membership.settled(tree)
 
     def outdone(self, tree: Tree) -> None:
-        """A later term exists than this root's: the closest peer begins one later still."""
+        """A later term than this root's exists: the closest peer begins an even later one."""
         if self.ring.is_closest(tree.topic):
             self.host.trace(Mark("root_outdone"))
             publishers = self.intake.forget_term(tree)

@@ -1,4 +1,4 @@
-"""What was admitted at this peer is sealed into bundles, which leave down the tree; then publishers are answered."""
+"""Sealing: events admitted at this peer leave down the tree in bundles; then publishers get their answers."""
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
@@ -13,19 +13,19 @@ from quillcast.protocol.topics.state.trees import Trees
 
 
 class Seal(Timer, frozen=True):
-    """What publishers sent since the last one goes down the tree as one bundle."""
+    """Seal what publishers sent since the last time into one bundle, and send it down the tree."""
 
     topic: bytes
 
 
 class Acknowledge(Timer, frozen=True):
-    """What was sealed is on its way: publishers get their receipts, and those who sent it their credit."""
+    """What was sealed is in transit: publishers get their receipts, and senders their credit."""
 
     topic: bytes
 
 
 class Sealing:
-    """Seals once per turn, after all that came in it. Credit goes back when the bundles have left."""
+    """Seals once per turn, after all input of it. Credit returns when the bundles have left."""
 
     def __init__(
         self, host: Host, trees: Trees, progress: Progress, flow_control: FlowControl, schedule: Schedule,
@@ -33,12 +33,12 @@ class Sealing:
     ) -> None:  # fmt: skip
         self.host, self.trees, self.progress, self.flow_control = host, trees, progress, flow_control
         self.schedule, self.tracing = schedule, tracing
-        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
+        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to return once it is sent, by topic
         dispatch.on_timer(Seal, self.seal)
         dispatch.on_timer(Acknowledge, self.acknowledge)
 
     def admitted(self, tree: Tree, admitter: Admitter, sender: bytes, size_bytes: int) -> None:
-        """A peer's bundle was admitted. All that comes in this turn is sealed together: a lone event leaves at once."""
+        """A peer's bundle was admitted. All of a turn is sealed together, so a lone event leaves at once."""
         topic = tree.flow.topic
         self.unsealed.setdefault(topic, []).append((sender, size_bytes))
         if not admitter.sealing:
@@ -47,7 +47,7 @@ class Sealing:
             self.host.set_timer(Seal(topic), 0.0)
 
     def seal(self, timer: Seal) -> None:
-        """The turn in which events were admitted is over."""
+        """Seal: the turn in which events were admitted is over."""
         tree = self.trees.by_topic.get(timer.topic)
         admitter = tree.admitter if tree is not None else None
         if tree is not None and admitter is not None and admitter.sealing:
@@ -59,11 +59,11 @@ class Sealing:
                 if bundle.envelope.tags:
                     self.tracing.began(tree, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
-        else:  # the stream that admitted it is over
+        else:  # the stream that admitted it has ended
             self.acknowledge(Acknowledge(timer.topic))
 
     def acknowledge(self, timer: Acknowledge) -> None:
-        """What was sealed is on its way. Its credit goes back even if nobody numbers the topic's events here now."""
+        """Return credit for what was sealed, even if nobody numbers the topic's events here now."""
         tree = self.trees.by_topic.get(timer.topic)
         if tree is not None:
             self._answer(tree, tree.admitter)
@@ -71,13 +71,13 @@ class Sealing:
             self.flow_control.release_admitted(self.unsealed.pop(timer.topic, ()), timer.topic)
 
     def finish(self, tree: Tree, admitter: Admitter) -> None:
-        """The root's term or the source's stream ends here: what it admitted leaves first."""
+        """Send what was admitted before the root's term or the source's stream ends here."""
         for bundle in admitter.seal():
             self.trees.table.move(tree.flow, bundle)
         self._answer(tree, tree.admitter)
 
     def pass_marks_on(self, topic: bytes, to: Contact) -> None:
-        """Another peer seals from now on: it marks the next bundle for those who follow one."""
+        """Another peer seals from now on: have it mark the next bundle for peers that trace one."""
         self.tracing.pass_on(topic, to)
 
     def _answer(self, tree: Tree, admitter: Admitter | None) -> None:

@@ -1,8 +1,8 @@
-"""How a root gets from one session of its topic to the next (docs/sessions.md; the table is `state/session.py`).
+"""How a root gets from one session of its topic to the next (docs/sessions.md; the table is in `state/session.py`).
 
-A session ends as a term does. The root has the next session's settings recorded, admits nothing more, and waits for
-the subscribers' acknowledgements. Then it begins another term, under the new settings, as if it had transferred the
-topic to itself. So order, repeats and losses across sessions are those across terms.
+A session ends as a term does. The root has the next session's settings recorded, stops admitting, and waits for the
+subscribers' acknowledgements. Then it begins another term, under the new settings, as if it had transferred the topic
+to itself. So order, repeats and losses across sessions are the same as those across terms.
 """
 
 import msgspec
@@ -24,18 +24,18 @@ from quillcast.protocol.topics.state.session import SessionInput, SessionState, 
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
-SEND_AGAIN_TIMES = 2  # as long as a publisher may wait for a receipt of the root before, and then for this one; a guess
+SEND_AGAIN_TIMES = 2  # a publisher may wait this long for a receipt of the former root, then of this one; a guess
 
 
 class FlushDue(Timer, frozen=True):
-    """This term can be flushed now, or there was time enough for it."""
+    """This term can be flushed now, or has had enough time for it."""
 
     topic: bytes
     term: Term
 
 
 class Sessions:
-    """A peer's part in the sessions of topics that are rooted here."""
+    """A peer's part in the sessions of topics rooted here."""
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, trees: Trees, progress: Progress,
@@ -46,7 +46,7 @@ class Sessions:
         dispatch.on_timer(FlushDue, self.due)
 
     def asked(self, tree: Tree, request: Create) -> None:
-        """Somebody wants settings that open a session, or while one is being opened."""
+        """Handle a request for settings that open a session, or one that arrives while one is being opened."""
         if tree.root is None:
             return
         known = tree.descriptor
@@ -58,9 +58,9 @@ class Sessions:
                 self.known.learn(msgspec.structs.replace(tree.descriptor, upcoming=request.descriptor))
 
     def _claimed(self, tree: Tree, root: Root, request: Create) -> None:
-        """A topic that everybody may use gets an owner and a list: nobody takes more of this term (`Flow.disowns`).
+        """A topic that everybody may use gets an owner and a list: this term is not accepted further (`Flow.disowns`).
 
-        So the next one begins at once. Publishers send again what is not stable.
+        So the next one begins at once. Publishers send unstable events again.
         """
         if self.ring.is_closest(tree.topic):
             self.transfer.begin_session(tree, root, request.descriptor)
@@ -69,17 +69,17 @@ class Sessions:
         self.ring.route(request, tree.topic)
 
     def root_here(self, tree: Tree) -> None:
-        """Most replicas have recorded this root's term."""
+        """Most replicas have recorded this root's term: continue a session change."""
         root = tree.root
         if root is not None:
             self._hear(tree, root, SessionInput.RECORDED)
             if root.session:
-                self.progress.hurry(tree)  # peers hold back events of a session that they have not been told of
+                self.progress.hurry(tree)  # peers hold back events of a session that they do not know of
             self._ask_again(tree, root)
             self.recorded(tree)
 
     def recorded(self, tree: Tree) -> None:
-        """Most replicas have recorded settings: also those of the next session?"""
+        """Most replicas have recorded settings: check whether they include the next session."""
         if tree.root is not None and tree.root.noted.upcoming is not None:
             self._hear(tree, tree.root, SessionInput.RECORDED)
 
@@ -89,7 +89,7 @@ class Sessions:
             self._hear(tree, tree.root, SessionInput.FLUSHED)
 
     def due(self, timer: FlushDue) -> None:
-        """That term can be flushed now, or there was time enough for it."""
+        """Flush that term, or end the session if there was enough time for it."""
         tree = self.trees.by_topic.get(timer.topic)
         root = tree.root if tree is not None else None
         if tree is None or root is None or root.term != timer.term or self.trees.closing:
@@ -114,23 +114,23 @@ class Sessions:
         return step
 
     def _ask_again(self, tree: Tree, root: Root) -> None:
-        """Requests waited for the next session, or for this root. It answers them, or the present root does."""
+        """Route requests that waited for the next session, or for this root, again to the topic's root."""
         for request in root.take_sessions_asked():
             self.ring.route(request, tree.topic)
 
     def _loses(self, root: Root) -> bool:
-        """Does nobody look any more, in the next session, for what is missing of this one, or send it again?"""
+        """Whether nobody looks for missing events of this session in the next one, or sends them again."""
         now, upcoming = root.descriptor, root.noted.upcoming
         if upcoming is None or not now.settings.reliable:
             return False
         return not upcoming.settings.reliable or takes_off(now, upcoming, "publish")
 
     def _flush(self, tree: Tree, root: Root) -> None:
-        """End the session once all subscribers have what was admitted, or had `linger_s` for it.
+        """End the session once all subscribers have the admitted events, or had `linger_s` for them.
 
-        Where the next session is best-effort, or takes publishers off the list, they have until their leases end, and
-        publishers first send again what is not stable of earlier terms. Leases of slow subscribers end after `lease_s`,
-        unless the topic waits for them.
+        If the next session is best-effort, or removes publishers from the list, subscribers have until their leases
+        end, and publishers first send unstable events of earlier terms again. Leases of slow subscribers end after
+        `lease_s`, unless the topic waits for them.
         """
         now, due, ready_at = self.host.now(), FlushDue(tree.topic, root.term), root.held_until
         if root.after not in (None, NO_TERM):
@@ -142,7 +142,7 @@ class Sessions:
         else:
             root.stop()
             patience_s = self.config.linger_s
-            if root.flush_until is None:  # it may have been closing before, to hand the topic over
+            if root.flush_until is None:  # it may already have been closing, to transfer the topic
                 patience_s = self.config.lease_s if self._loses(root) else patience_s
                 root.flush(now + patience_s)
             self.host.set_timer(due, patience_s)
@@ -150,9 +150,9 @@ class Sessions:
     def _begin(self, tree: Tree, root: Root) -> None:
         session = root.noted.upcoming
         if not self.ring.is_closest(tree.topic):
-            self.dispatch.order(Resign(tree.topic))  # the next root goes on with it
+            self.dispatch.order(Resign(tree.topic))  # the next root continues with it
             return
-        if session is None:  # meanwhile other settings came to be known, as from beyond a partition
+        if session is None:  # meanwhile other settings became known, as after a partition
             self.host.trace(Mark("session_called_off"))
             root.call_off_session()
             self.transfer.intake.reopen(tree, root)

@@ -1,4 +1,4 @@
-"""A topic's settings at its root: entered once most of those who keep the topic's state have recorded them."""
+"""A topic's settings at its root: entered once most of the topic's replicas have recorded them."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class RootSettings:
-    """Enters the settings of topics that are rooted here."""
+    """Enters the settings of topics rooted here."""
 
     def __init__(
         self, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms, replication: Replication,
@@ -46,7 +46,7 @@ class RootSettings:
         self._answer(tree, message)
 
     def _is_outdone(self, tree: Tree, term: Term) -> bool:
-        """Did the creator's peer use the topic under a later term than this root's, which is over then?"""
+        """Whether the creator's peer used the topic in a later term than this root's, which has then ended."""
         self.terms.was_used(tree, term)
         return tree.root is None
 
@@ -70,7 +70,7 @@ class RootSettings:
         self.answers.tell(message.creator, created, again=message.again)
 
     def learned(self, tree: Tree) -> None:
-        """This peer goes by other settings: as a root it tells the tree once most replicas have recorded them."""
+        """This peer applies other settings: as a root it tells the tree once most replicas have recorded them."""
         root = tree.root
         if root is None:
             return
