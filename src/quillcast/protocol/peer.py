@@ -53,7 +53,7 @@ class Peer:
         self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None,
         customs: Customs | None = None, recoveries: Protocols | None = None,
     ) -> None:  # fmt: skip
-        """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none.
+        """`policy` decides who forwards a topic's bundles to whom; Scribe's tree if there is none.
 
         `customs` are filters of other packages, which policies of scopes may use; `recoveries` are recovery protocols
         of other packages.
@@ -91,7 +91,7 @@ class Peer:
         host.trace(Started(host.contact.address))
 
     def _register_layers_below(self) -> None:
-        """Register the layers that tell their own messages and timers apart, and do not need a peer."""
+        """Register the layers that dispatch their own messages and timers, and do not need a peer."""
         dispatch = self.dispatch
         dispatch.on_messages(neighbour_messages.MESSAGES, self.neighbours.receive)
         dispatch.on_messages(stream_messages.MESSAGES, self.streams.receive)
@@ -104,12 +104,12 @@ class Peer:
 
     @property
     def active(self) -> bool:
-        """Is this peer part of the overlay?"""
+        """Whether this peer is part of the overlay."""
         return self.overlay.active
 
     @property
     def has_entered(self) -> bool:
-        """Is it part of the overlay, and does it know what all its scopes say of topics?"""
+        """Whether it is part of the overlay, and knows what all its scopes order for topics."""
         return self.active and not self.scoping.obstacle()
 
     def join(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> None:
@@ -135,7 +135,7 @@ class Peer:
         self.topics.creating.create(descriptor, done)
 
     def holders(self, name: str) -> int:
-        """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""
+        """Return how many peers held the state of a topic when this peer had created it; 0 if it did not."""
         return self.topics.creating.holders.get(described(name).topic, 0)
 
     def change(
@@ -165,40 +165,40 @@ class Peer:
         self.topics.subscribing.unsubscribe(subscription)
 
     def subscriptions(self, subscription: Subscription) -> int:
-        """The number of subscriptions of this peer to the topic of this subscription."""
+        """Return how many subscriptions this peer has to the topic of this subscription."""
         return self.topics.subscribing.count(subscription.topic)
 
     def subscribers(self) -> Iterator[Subscriber]:
-        """The subscribers of all local subscriptions."""
+        """Yield the subscribers of all local subscriptions."""
         return (subscription.subscriber for subscription in self.topics.subscribing.all())
 
     def drained(self, subscription: Subscription) -> None:
-        """The subscriber's queue has room again."""
+        """Continue a subscription whose queue has room again."""
         self.topics.subscribing.drained(subscription)
 
     def publisher(
         self, name: str, listener: PublisherListener, warrant: Warrant | None = None, id_: bytes = b"", first: int = 0
     ) -> Publisher:
-        """A new publisher of a topic, or one that goes on (`Publishing.open`). Raises `LocalError` for a wrong name."""
+        """Open or continue a publisher of a topic (`Publishing.open`). Raises `LocalError` for an invalid name."""
         publisher = self.topics.publishing.open(name, listener, warrant, id_, first)
         self.scoping.used(described(name))
         return publisher
 
     def new_publisher_id(self) -> bytes:
-        """A PublisherId that no other publisher of this peer has or had."""
+        """Return a PublisherId that no other publisher of this peer has or had."""
         return self.topics.publishing.new_id()
 
     def awaited(self, name: str) -> list[Contact]:
-        """Who was asked to let this peer take part in a topic, and has not answered yet."""
+        """Return the peers that were asked to let this one take part in a topic, and have not answered yet."""
         return self.scribe.awaited(described(name).topic)
 
     def has_publisher(self, id_: bytes) -> bool:
-        """Is there a publisher here with this PublisherId, whose application is not gone?"""
+        """Whether there is a publisher here with this PublisherId, whose application is not gone."""
         known = (publishers.get(id_) for publishers in self.topics.publishing.publishers.values())
         return any(publisher is not None and not publisher.is_orphaned for publisher in known)
 
     def bound(self, topic: bytes) -> str:
-        """Why publishers here wait because their topic has as many as it may have; empty if they need not."""
+        """Return why publishers here wait because their topic has as many as it may have; empty if they do not."""
         return self.topics.publishing.bound(topic)
 
     def close_publisher(self, publisher: Publisher) -> None:
@@ -206,7 +206,7 @@ class Peer:
         self.topics.publishing.close(publisher)
 
     def orphan_publisher(self, publisher: Publisher) -> None:
-        """Close a publisher whose application is gone, and may come back (`Publishing.orphan`)."""
+        """Close a publisher whose application is gone, and may return (`Publishing.orphan`)."""
         self.topics.publishing.orphan(publisher)
 
     def handle(self, name: str, handlers: Handlers) -> None:
@@ -237,7 +237,7 @@ class Peer:
         self.host.set_timer(timer, LEAVE_STEP_S)
 
     def _safe_to_leave(self, now: float, by: float) -> bool:
-        """Are all local events admitted and stable, or is the time for that over, and do no bundles pass through?"""
+        """Whether all local events are admitted and stable, or out of time, and no bundles pass through."""
         publishing = self.topics.publishing
         if publishing.unadmitted:
             return False
@@ -254,12 +254,12 @@ class Peer:
         """A control message arrived."""
         self._heard(sender)
         kind: Any = type(message)
-        check = check_of(kind)  # as in `believes`, inline: this runs for every message
+        check = check_of(kind)  # as in `believes`, inlined: this runs for every message
         if check is None or check(message, self.host.wall_ns) or self.topics.terms.believes(message):
             self.dispatch.message(sender, message)
 
     def _heard(self, sender: Contact) -> None:
-        """Another peer spoke, so that it is alive; and this process may have been paused until now."""
+        """Note that another peer is alive, and that this process may have been paused until now."""
         now = self.host.now()
         if now > self._schedule.paused_from:
             self.topics.housekeeping.notice()
@@ -270,7 +270,7 @@ class Peer:
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
         clock = self.host.now  # Python calls a variable faster than an attribute
-        now = clock()  # `_heard`, inline: this runs for every bundle
+        now = clock()  # `_heard`, inlined: this runs for every bundle
         if now > self._schedule.paused_from:
             self.topics.housekeeping.notice()
         self.neighbours.heard(sender, now)
@@ -334,7 +334,7 @@ class Peer:
         self.neighbours.died(contact)
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards this peer."""
+        """Continue sending to a peer that has credit again."""
         self.topics.housekeeping.notice()
         self.recovery.room(contact)
         self.scribe.room(contact)

@@ -28,14 +28,14 @@ _NEVER = float("inf")
 
 
 class NeighbourListener(Protocol):
-    """Is told when neighbours are lost and recover."""
+    """Hears of neighbours that are lost and that recover."""
 
     def lost(self, contact: Contact) -> None:
         """The neighbour counts as dead, as far as this peer can tell. Every watch of it has ended."""
         ...
 
     def recovered(self, contact: Contact) -> None:
-        """A lost neighbour spoke. Watch it again if it still matters."""
+        """A lost neighbour sent something. Watch it again if it still matters."""
         ...
 
 
@@ -81,12 +81,12 @@ class Link:
         self.asked = 0.0
         self.unanswered = 0
         self.suspected = self.broken = False
-        self.repeated = False  # did the last heartbeat repeat an unanswered one?
-        self.slow = False  # was that so in the previous exchange, too?
+        self.repeated = False  # whether the last heartbeat repeated an unanswered one
+        self.slow = False  # whether that was also so in the previous exchange
         self.told_s: float | None = None  # round-trip time reported by others
 
     def use(self, user: str, every_s: float | None) -> list[float]:
-        """A user wants this interval or, with None, no interval any more. Returns what it wanted before."""
+        """Set or, with None, remove the interval that a user wants. Return what it wanted before."""
         former = [other_s for other_s, other in self.users if other == user]
         users = [(other_s, other) for other_s, other in self.users if other != user]
         if every_s is not None:
@@ -117,7 +117,7 @@ class Neighbours:
         self._checked_at = _NEVER
 
     def tell(self, *listeners: NeighbourListener) -> None:
-        """Tell these who was lost and who came back, in this order."""
+        """Tell these listeners about lost and recovered peers, in this order."""
         self._listeners += listeners
 
     # Calls of users of the detector
@@ -135,7 +135,7 @@ class Neighbours:
         self._arm(self._plan(link))
 
     def unwatch(self, node_id: bytes, user: str) -> None:
-        """`user` does not need the peer any more. The link may close when it has no users."""
+        """End the use of the peer by `user`. The link may close when it has no users."""
         link = self._links.get(node_id)
         former = link.use(user, None) if link is not None else None
         if link is None or not former:
@@ -151,7 +151,7 @@ class Neighbours:
             self.host.disconnect(NodeId(node_id))
 
     def watches(self, node_id: bytes) -> bool:
-        """Is the peer watched, or about to answer?"""
+        """Whether the peer is watched, or has still to answer."""
         return node_id in self._links
 
     def probe(self, contact: Contact, told_s: float | None = None) -> None:
@@ -167,12 +167,12 @@ class Neighbours:
             self._ask_now(link)
 
     def suspected(self, node_id: bytes) -> bool:
-        """Was the peer silent for too long, or lost and not heard from since?"""
+        """Whether the peer was silent for too long, or lost and not heard from since."""
         link = self._links.get(node_id)
         return link.suspected if link is not None else node_id in self._lost
 
     def is_doubting(self) -> bool:
-        """Has any neighbour not answered yet? Only such a neighbour can be suspected without being lost."""
+        """Whether any neighbour has not answered yet. Only such a neighbour can be suspected without being lost."""
         return bool(self._asked)
 
     def round_trip(self, node_id: bytes) -> float | None:
@@ -207,7 +207,7 @@ class Neighbours:
     # Inputs from the peer
 
     def heard(self, contact: Contact, now: float) -> None:
-        """A message or bundle arrived from this peer."""
+        """Note that a message or bundle arrived from this peer."""
         link = self._links.get(contact.node_id)
         if link is not None:
             link.heard = now
@@ -357,9 +357,9 @@ class Neighbours:
         self._arm(self._plan(link))
 
     def _confirm_alive(self, link: Link, sent_at: float | None) -> None:
-        """The neighbour spoke, perhaps in answer to the heartbeat sent at that time: it is not suspected any more.
+        """End the suspicion of a neighbour that sent something, perhaps an answer to the heartbeat of that time.
 
-        The time of an answer to a repeated heartbeat shows how long the neighbour was paused and not how far away it is
+        The time of an answer to a repeated heartbeat shows how long the neighbour was paused, and not its distance
         (Karn's rule), unless this happens twice in a row.
         """
         if sent_at == link.asked and link.repeated <= link.slow:

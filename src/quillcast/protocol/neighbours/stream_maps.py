@@ -52,7 +52,7 @@ class DigestedMap:
     @property
     def buckets(self) -> "array[int]":
         """The digest of each bucket."""
-        self._digest_changes()  # once those below are kept, a change that is left would count again
+        self._digest_changes()  # if the digests below are kept, a remaining change would count again
         if self._buckets is not None:
             return self._buckets
         buckets = array("Q", bytes(8 * BUCKETS))
@@ -84,14 +84,14 @@ class DigestedMap:
         self.epoch, self.number, self._stamp = epoch, number, None
 
     def between(self, start: bytes, end: bytes | None, buckets: int) -> list[bytes]:
-        """The keys from `start` to before `end` in these buckets."""
+        """Return the keys from `start` to before `end` in these buckets."""
         if not buckets:
             return []
         within = (key for key in self.entries if start <= key and (end is None or key < end))
         return [key for key in within if buckets >> bucket_of(key) & 1]
 
     def mark(self) -> tuple[int, bytes]:
-        """The number of the last change, and bytes that identify the epoch and the contents."""
+        """Return the number of the last change, and bytes that identify the epoch and the contents."""
         if self._stamp is None:
             self._stamp = sign(self.epoch) + self.digest.to_bytes(DIGEST_BYTES, "big")
         return self.number, self._stamp
@@ -127,23 +127,23 @@ class Outgoing(DigestedMap):
         self.flushed_at, self.flush_set = NEVER, False
 
     def move_to(self, contact: Contact) -> None:
-        """The neighbour is at this address."""
+        """Note the neighbour's present address."""
         self.contact = contact
 
     def set_flush(self, is_set: bool) -> None:
-        """A timer for the next flush is set, or has run out."""
+        """Note that a timer for the next flush is set, or has run out."""
         self.flush_set = is_set
 
     def change(self, key: bytes, value: bytes | None) -> bool:
-        """Set a value, or with None, remove it; the next flush sends it. False if it was so before."""
+        """Set a value, or with None, remove it; the next flush sends it. False if nothing changed."""
         if not self.set(key, value):
             return False
-        self.pending.pop(key, None)  # in their last order: what a later change says may hold only after this one
+        self.pending.pop(key, None)  # in order of their last change, because a change may rely on earlier ones
         self.pending[key] = None
         return True
 
     def number_pending(self, log_max: int, now: float) -> list[bytes]:
-        """Number the changes that were not sent yet; returns their keys. A log over `log_max` is halved."""
+        """Number the changes that were not sent yet. Return their keys. A log over `log_max` is halved."""
         keys = list(self.pending)
         self.pending.clear()
         self.number += len(keys)
@@ -170,58 +170,58 @@ class Incoming(DigestedMap):
         self.removed: dict[bytes, None] = {}
 
     def advance(self, number: int) -> None:
-        """The copy is as it was at this change."""
+        """Note that the copy is in the state of this change."""
         self.number = number
 
     def open_request(self, now: float) -> None:
-        """The copy is behind or wrong: what it lacks is asked for from now on."""
+        """Note that the copy is behind or wrong, and that a request for what it lacks is open."""
         self.asked_since, self.requests = now, 0
 
     def note_removed(self, keys: Iterable[bytes]) -> None:
-        """The neighbour removed these keys, and what else it changed is asked for first."""
+        """Note keys that the neighbour removed while a request for earlier changes is open."""
         unknown = (key for key in keys if key not in self.entries)
         self.removed.update(dict.fromkeys(islice(unknown, REMOVED_MAX - len(self.removed))))
 
     def take_removed(self) -> list[bytes]:
-        """The keys that the neighbour removed while it was asked, and that it did not set again."""
+        """Return the keys that the neighbour removed while a request was open, and did not set again."""
         removed, self.removed = self.removed, {}
         return [key for key in removed if key not in self.entries]
 
     def note_request(self, now: float) -> None:
-        """It was asked for once more."""
+        """Note that the request was sent once more."""
         self.asked_at, self.answered = now, False
         self.requests += 1
 
     def note_answer(self, now: float) -> None:
-        """A part of an answer came."""
+        """Note that a part of an answer arrived."""
         self.answered, self.answered_at = True, now
 
     def take_answered(self) -> bool:
-        """Did a part of an answer come since the request, or since this was asked last?"""
+        """Return whether a part of an answer arrived since the request, or since the last call."""
         answered, self.answered = self.answered, False
         return answered
 
     def close_request(self) -> None:
-        """Nothing more is asked for, until a mark differs."""
+        """Close the request: nothing more is asked for until a mark differs."""
         self.asked_since = None
 
     def passed(self, epoch: bytes, number: int) -> bool:
-        """Is the copy at a later change, in the same incarnation of the sender?"""
+        """Whether the copy is at a later change, in the same incarnation of the sender."""
         return epoch[:LIFE_BYTES] == self.epoch[:LIFE_BYTES] and (epoch, number) < (self.epoch, self.number)
 
 
 def sign(epoch: bytes) -> bytes:
-    """The first bytes of a mark: a short hash of the epoch."""
+    """Return the first bytes of a mark: a short hash of the epoch."""
     return blake2b(epoch, digest_size=SIGN_BYTES).digest()
 
 
 def bucket_of(key: bytes) -> int:
-    """The bucket that a key is in."""
+    """Return the bucket that contains a key."""
     return crc32(key) % BUCKETS
 
 
 def _hash(key: bytes, value: bytes | None) -> int:
-    """A 64-bit hash of one entry; 0 if there is none."""
+    """Return a 64-bit hash of one entry; 0 if there is none."""
     if value is None:
         return 0
     entry = len(key).to_bytes(4, "big") + key + value

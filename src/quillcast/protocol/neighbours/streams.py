@@ -8,7 +8,7 @@ buckets that differ. A copy moves to another epoch only by an answer to its own 
 process do no harm.
 
 An **epoch** is one incarnation of the sender and how many neighbours it has forgotten since. So entries that are sent
-anew, after a restart or to a forgotten neighbour, are never mistaken for the old ones.
+again, after a restart or to a forgotten neighbour, are never mistaken for the old ones.
 """
 
 from array import array
@@ -38,7 +38,7 @@ TOPICS_SHARE = 1 / 2  # of a map's bound, for topics: entries grow, and sources 
 SOURCES_SHARE = 3 / 4  # the rest is for entries that grow; a guess
 _EPOCH_BYTES = LIFE_BYTES + 4
 _MARK_BYTES = SIGN_BYTES + DIGEST_BYTES
-_MAPS_MIN = 64  # maps that are kept before it is asked whose they are; a guess
+_MAPS_MIN = 64  # maps that are kept before former neighbours are looked for; a guess
 _ENTRY_BYTES = 12  # the most that MessagePack adds to a key and a value
 UNTOLD = 0, bytes(_MARK_BYTES)
 """The mark of an end that sends no entries. It is as long as any other, so that the cost of a link is constant."""
@@ -47,7 +47,7 @@ _EMPTY: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class StreamListener(Protocol):
-    """Is told of the changes that neighbours send."""
+    """Hears of the changes that neighbours send."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """The neighbour sent a new value for the key, or None if it removed the key, which may never have been sent.
@@ -58,7 +58,7 @@ class StreamListener(Protocol):
         ...
 
     def kept(self, key: bytes) -> bytes:
-        """The listener's own copy of the key if it has one, so that many copies need not be stored."""
+        """Return the listener's own copy of the key if it has one, so that many copies need not be stored."""
         ...
 
 
@@ -95,7 +95,8 @@ class Streams:
     def report_to(self, listener: StreamListener | None, is_neighbour: Callable[[bytes], bool]) -> None:
         """Report changes to this listener from now on.
 
-        `is_neighbour` tells who still is one. What others were sent, or sent, is forgotten when there are many of them.
+        `is_neighbour` says whether a peer still is one. The maps of other peers are forgotten when there are many of
+        them.
         """
         self.listener, self._is_neighbour = listener, is_neighbour
 
@@ -104,8 +105,8 @@ class Streams:
     def put(self, to: Contact, key: bytes, value: bytes) -> None:
         """Set a value under a key in the map for this neighbour.
 
-        Beyond the bound of the map the neighbour is not told, and keeps what it was told before. Ask first (`crowded`,
-        `full`). Raises `LocalError` if the entry does not fit a message.
+        Beyond the bound of the map, the value is not sent, and the neighbour keeps the old one. Check first (`crowded`,
+        `full`). Raises `LocalError` if the entry does not fit in a message.
         """
         outgoing = self._outgoing.get(to.node_id)
         if outgoing is not None:
@@ -129,15 +130,15 @@ class Streams:
         self._change(outgoing, key, value)
 
     def crowded(self, node_id: bytes) -> bool:
-        """Do this peer and that one tell each other so much that there is no room for one more topic?"""
+        """Whether this peer and that one send each other too many entries for one more topic."""
         incoming = self._incoming.get(node_id)
         told = incoming.size_bytes if incoming is not None else 0
         return max(told, self._telling_bytes(node_id)) >= TOPICS_SHARE * self.config.map_bytes_max
 
     def full(self, node_id: bytes) -> bool:
-        """Does this peer tell that one so much that there is no room for one more source?
+        """Whether this peer sends that one too many entries for one more source.
 
-        What it is told itself does not count: any neighbour can make that up.
+        Entries that it receives do not count: any neighbour can invent them.
         """
         return self._telling_bytes(node_id) >= SOURCES_SHARE * self.config.map_bytes_max
 
@@ -159,30 +160,30 @@ class Streams:
             self._flush(outgoing)
 
     def told(self, node_id: bytes) -> Mapping[bytes, bytes]:
-        """The map that this peer has received from that one; a live view."""
+        """Return the map that this peer has received from that one; a live view."""
         incoming = self._incoming.get(node_id)
         return _EMPTY if incoming is None else incoming.entries
 
     def doubt(self, node_id: bytes, key: bytes) -> None:
-        """What that peer said under a key could not be taken: it is asked for it again with its next mark."""
+        """Reject what that peer sent under a key: it is asked for it again with its next mark."""
         incoming = self._incoming.get(node_id)
         if incoming is not None:
             self._set(incoming, key, None)
 
     def run_of(self, node_id: bytes) -> bytes:
-        """The incarnation of a peer that sent its map as it is here; empty if none did, or more of it is asked for."""
+        """Return the incarnation that sent the whole map here; empty if none did, or more of it is asked for."""
         incoming = self._incoming.get(node_id)
         return incoming.epoch[:LIFE_BYTES] if incoming is not None and incoming.asked_since is None else b""
 
     def ask_anew(self, of: Contact, key: bytes) -> None:
-        """What a peer said under a key may not hold any more: ask for it, and tell of it even if it is the same."""
+        """Ask for a key that may be out of date, and report the answer even if it is the same."""
         self.doubt(of.node_id, key)
         incoming = self._incoming.get(of.node_id)
         if incoming is not None:
             self._ask(of, incoming)
 
     def telling(self, node_id: bytes) -> Mapping[bytes, bytes]:
-        """The map that this peer sends to that one; a live view."""
+        """Return the map that this peer sends to that one; a live view."""
         outgoing = self._outgoing.get(node_id)
         return _EMPTY if outgoing is None else outgoing.entries
 
@@ -196,7 +197,7 @@ class Streams:
     # Marks of heartbeats
 
     def mark(self, node_id: bytes) -> tuple[int, bytes]:
-        """The number of the last change sent to that peer and a digest of the map; `UNTOLD` if there is none."""
+        """Return the number of the last change sent to that peer and a digest of the map; `UNTOLD` if there is none."""
         outgoing = self._outgoing.get(node_id)
         if outgoing is None:
             return UNTOLD
@@ -267,8 +268,8 @@ class Streams:
             self.host.send(outgoing.contact, message)
 
     def _changes(self, outgoing: Outgoing, keys: Sequence[bytes], after: int) -> list[Changes]:
-        """Messages with the present values of these keys, which changed in this order after change `after`."""
-        if len(keys) == 1:  # as when it is a busy topic's
+        """Return messages with the present values of these keys, which changed in this order after change `after`."""
+        if len(keys) == 1:  # common case: one busy topic
             return [Changes(outgoing.epoch, after, after + 1, ((keys[0], outgoing.entries.get(keys[0])),))]
         messages = list[Changes]()
         for page in self._pages([(key, outgoing.entries.get(key)) for key in keys]):
@@ -293,7 +294,7 @@ class Streams:
             self.host.send(sender, contents)
 
     def _contents(self, outgoing: Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
-        """Messages with the contents of these buckets; one message if they are empty."""
+        """Yield messages with the contents of these buckets; one message if they are empty."""
         keys = sorted(outgoing.between(b"", None, buckets))
         pages = self._pages([(key, outgoing.entries[key]) for key in keys]) or [[]]
         starts = [b"", *(page[0][0] for page in pages[1:])]
@@ -321,12 +322,12 @@ class Streams:
         return incoming
 
     def _make_room(self) -> None:
-        """One more map begins: those of former neighbours go when as many again have come as were left last time."""
+        """Make room for one more map: forget those of former neighbours once the maps have doubled since last time."""
         if len(self._incoming) + len(self._outgoing) >= self._room_until:
             self._drop_former()
 
     def _drop_former(self, except_for: bytes = b"") -> None:
-        """Forget all who are no neighbours any more, except for one."""
+        """Forget all peers that are no longer neighbours, except for one."""
         for node in {**self._incoming, **self._outgoing}:
             if node != except_for and not self._is_neighbour(node):
                 self.forget(node)
@@ -370,8 +371,8 @@ class Streams:
     def _apply(self, sender: Contact, incoming: Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
         """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender.
 
-        It is told of a removed key that it never heard of, too. The entry was removed before it was sent, and the
-        listener may wait for what that says.
+        It also hears of removed keys that it never knew. Such an entry was removed before it was sent, and the listener
+        may wait for what that means.
         """
         for key, value in changes:
             if self._incoming.get(sender.node_id) is not incoming:
@@ -399,7 +400,7 @@ class Streams:
         return changed
 
     def _give_up_large(self, sender: Contact, incoming: Incoming) -> None:
-        """A copy has grown. One that is too large, by itself or as the largest of too many, is given up.
+        """Give up a copy that has grown too large, by itself or as the largest of too many.
 
         Raises `RemoteError` if that is this one. Any other neighbour is asked for its entries again later.
         """
@@ -425,7 +426,7 @@ class Streams:
     def _ask(self, sender: Contact, incoming: Incoming) -> None:
         """Ask for the changes that the copy misses, unless a request is open that may still be answered.
 
-        A sender that says something new but did not answer for `ask_again_s` is alive: request or answer were lost.
+        A sender that sends news but did not answer for `ask_again_s` is alive: request or answer were lost.
         """
         now = self.host.now()
         if incoming.asked_since is None:
@@ -465,7 +466,7 @@ class Streams:
 
 
 def _differing(ours: "array[int]", theirs: bytes) -> int:
-    """The buckets whose digests differ, one bit each. Raises `Malformed`."""
+    """Return the buckets whose digests differ, one bit each. Raises `Malformed`."""
     if len(theirs) != DIGEST_BYTES * BUCKETS:
         raise Malformed(f"{len(theirs)} bytes of bucket digests; {DIGEST_BYTES * BUCKETS} are required")
     pairs = zip(ours, memoryview(theirs).cast("Q"), strict=True)

@@ -28,7 +28,7 @@ from quillcast.protocol.overlay.messages import (
 from quillcast.protocol.overlay.tables import Tables
 
 _USER = "leaf set"
-_REPORTED_MAX = 64  # losses reported by others that this peer has not detected; a guess: four leaf sets
+_REPORTED_MAX = 64  # losses reported by others and not detected here; a guess: four leaf sets
 
 
 class ProbesDue(Timer, frozen=True):
@@ -70,11 +70,11 @@ class Agreement:
         self.joining: dict[bytes, None] = {}
         """Members that said they are still joining, and so do not answer for any keys yet."""
         self._exchanged: dict[bytes, float] = {}
-        """When members last told their leaf sets, since this one changed: they know of all its members."""
+        """When members sent their leaf sets, since this one changed: they know all its members."""
 
     @property
     def settled(self) -> bool:
-        """Have all probed peers answered?"""
+        """Whether all probed peers have answered."""
         return not self._probes
 
     def consider(self, contacts: Iterable[Contact]) -> None:
@@ -100,10 +100,10 @@ class Agreement:
         self.consider(contact for contact in self.routing_table if not self.lost_peers.is_gone(contact.node_id))
 
     def _doubt(self, sender: Contact, leaf_set: Iterable[Contact]) -> None:
-        """Probe the members that another member should know and does not: they may be in the ring no longer.
+        """Probe the members that another member should know and does not: they may no longer be in the ring.
 
-        Those that have just told their leaf sets are in the ring. Asking them for every set that lacks them would set
-        off as many probes again, for as long as members disagree about those that are being lost.
+        Members that have just sent their leaf sets are in the ring. Probing them for every set that lacks them would
+        cause as many probes again, for as long as members disagree about peers that are being lost.
         """
         if not self.lifecycle.active:
             return
@@ -119,7 +119,7 @@ class Agreement:
                 self.probe(member)
 
     def _heard(self, sender: Contact, leaf_set: tuple[Contact, ...], *, joining: bool) -> Effects:
-        """Another peer told its leaf set: add that peer, and probe those that either of the two may lack."""
+        """Add a peer that sent its leaf set, and probe peers that either of the two may lack."""
         if self._admit(sender, joining=joining):
             yield MembersChanged()
         self._exchanged.pop(sender.node_id, None)
@@ -135,7 +135,7 @@ class Agreement:
             probe = self._probes[contact.node_id] = Probe(contact)
             self._send(probe)
 
-    # What others say
+    # Reports of others
 
     def probed(self, sender: Contact, probe: LeafSetProbe) -> Effects:
         """Answer a probe. The reply includes members that the prober displaces, because they may be news to it."""
@@ -165,7 +165,7 @@ class Agreement:
         if probe is not None and probe.tries > 1:
             yield from self._give_up(probe.contact)
         elif probe is not None:
-            probe.tries = self.config.probe_tries - 1  # the next question is the last
+            probe.tries = self.config.probe_tries - 1  # the next probe is the last
         member = self.leaf_set.members.get(node_id)
         if member is not None:
             if len(self._reported) >= _REPORTED_MAX:
@@ -182,14 +182,14 @@ class Agreement:
             self.consider(leaving.leaf_set)
         yield from self._settle()
 
-    # Members that come and go
+    # Members that join, leave or are lost
 
     def _settle(self) -> Effects:
         if self.settled:
             yield Settled()
 
     def _admit(self, contact: Contact, *, joining: bool) -> bool:
-        """Add a peer that just spoke, if it is close enough. True if it is new, or has finished joining."""
+        """Add a peer that just sent a message, if it is close enough. True if it is new, or has finished joining."""
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact and joining:  # it may have been restarted
             self.joining[contact.node_id] = None
@@ -238,7 +238,7 @@ class Agreement:
         if self.remove(contact.node_id):
             yield MembersChanged()
             for member in self.leaf_set:
-                if not reported or member.node_id in self.joining:  # these may have come after the others were told
+                if not reported or member.node_id in self.joining:  # these may have joined after the others were told
                     self.host.send(member, MemberLost(contact.node_id))
             yield from self._repair([member for member in side if member.node_id != contact.node_id])
         yield from self._settle()
@@ -259,12 +259,12 @@ class Agreement:
             yield MembersChanged()
 
     def activate(self) -> None:
-        """Tell the leaf set that this peer is active."""
+        """Tell the members of the leaf set that this peer is active."""
         for member in self.leaf_set:
             self.host.send(member, Joined())
 
     def leave(self) -> None:
-        """Tell the leaf set that this peer leaves."""
+        """Tell the members of the leaf set that this peer leaves."""
         members = tuple(self.leaf_set)
         for member in members:
             self.host.send(member, Leaving(members))
@@ -300,7 +300,7 @@ class Agreement:
         else:
             self.lost_peers.remember(contact, met=False)
         self._update_expected(anew=True)
-        self.consider_table()  # the next one may be alive: whole sides are lost together in a partition
+        self.consider_table()  # the next one may be alive: a partition loses whole sides at once
         yield from self._settle()
 
     def _update_expected(self, *, anew: bool = False) -> None:
@@ -313,7 +313,7 @@ class Agreement:
                 self._expected.add(probe.contact)
 
     def question(self) -> LeafSetProbe:
-        """The content of a probe."""
+        """Return the content of a probe."""
         return LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
 
     def _send(self, probe: Probe) -> None:

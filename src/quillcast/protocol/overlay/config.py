@@ -24,7 +24,7 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     peers. A guess: three times that."""
 
     keep_alive_s: float = 5.0
-    """A leaf-set member that was silent for so long is probed. A guess: a death is detected in 5 to 10 s."""
+    """A leaf-set member that was silent for this long is probed. A guess: a death is detected in 5 to 10 s."""
 
     maintenance_s: float = 60.0
     """Interval of maintenance rounds: each sends a digest to the right-hand neighbour and requests a row from one of

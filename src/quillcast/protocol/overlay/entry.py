@@ -1,4 +1,4 @@
-"""A peer without a place in the ring reaches it through entry points: members of the ring that route for it."""
+"""How a peer without a place in the ring reaches it: through entry points, ring members that route for it."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -11,22 +11,22 @@ class EntryPoints:
     __slots__ = ("contacts", "suspected")
 
     def __init__(self, contacts: Sequence[Contact], suspected: Callable[[bytes], bool]) -> None:
-        """`contacts` is not empty: the entry point, then those that stand by."""
+        """`contacts` is not empty: the entry point, then the stand-bys."""
         self.contacts, self.suspected = tuple(contacts), suspected
 
     def covers(self, key: bytes) -> bool:
-        """No table has to be repaired: the entry points know the way."""
+        """Return true: no table needs repair, because the entry points do the routing."""
         return True
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """Nobody answers for keys here."""
+        """Return no peers: this peer has no place in the ring."""
         return []
 
     def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact:
-        """The entry point to use. If all are suspected, it is the first of them."""
+        """Return the entry point to use: the first that is not suspected, or the first of all."""
         return self.around(key, but) or self.contacts[0]
 
     def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
-        """An entry point that is neither silent nor suspected."""
+        """Return an entry point that is neither silent nor suspected."""
         usable = (c for c in self.contacts if c.node_id not in silent and not self.suspected(c.node_id))
         return next(usable, None)

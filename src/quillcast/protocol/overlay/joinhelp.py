@@ -14,7 +14,7 @@ from quillcast.protocol.overlay.tables import Tables
 
 
 class JoinHelp:
-    """Answers joining peers: as a nearby peer (A), on the way of the request, or as the closest peer (Z)."""
+    """Answers joining peers: as a nearby peer (A), as a hop of the request, or as the closest peer (Z)."""
 
     __slots__ = ("contacts", "host", "leaf_set", "lifecycle", "links", "neighbourhood", "routing_table")
 
@@ -35,7 +35,7 @@ class JoinHelp:
         self.links.release(sender.node_id)
 
     def with_rows(self, request: JoinRequest) -> JoinRequest:
-        """The request, with the rows of this peer's table that the joiner can use and that it does not contain yet."""
+        """Return the request, with the rows of this peer's table that the joiner can use and does not have yet."""
         shared = self.routing_table.shared(number(request.joiner.node_id))
         if shared < request.rows_given:
             return request

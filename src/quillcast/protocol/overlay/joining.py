@@ -1,8 +1,8 @@
 """How a peer joins the ring (Pastry; Scribe, section 2.2).
 
 The peer looks for a nearby active peer A, starting from its contacts, and asks A to route a request to its own id. Its
-first state consists of the rows of the peers on the way and the leaf set of the closest one, Z. Its leaf set then has
-to agree (agreement.py) before the peer is active. If a step takes too long, the peer begins another attempt.
+first state consists of the rows of the peers on the path and the leaf set of the closest one, Z. Its leaf set must then
+agree with others (agreement.py) before the peer is active. If a step takes too long, the peer begins another attempt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class OverlayJoin:
         links: IdleLinks,
         acquaintances: Mapping[bytes, Contact],
     ) -> None:
-        """`acquaintances` are the peers that spoke to this one, as far as it remembers."""
+        """`acquaintances` are the peers that sent messages to this one, as far as it remembers."""
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self.distances, self.links, self.acquaintances = distances, links, acquaintances
         self.replied = False
@@ -58,7 +58,7 @@ class OverlayJoin:
         self._failures: dict[bytes, int] = {}  # failed attempts by contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
-        self._enters = False  # is A asked to route the join request, or for the peers it knows?
+        self._enters = False  # whether A is asked to route the join request, or for the peers it knows
         self._asked_until = 0.0  # the request to A is repeated until then
 
     def start(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> Effects:
@@ -158,7 +158,7 @@ class OverlayJoin:
             yield from self._begin_asking(best, self.config.join_timeout_s * self._attempt)
 
     def _nearest(self) -> Contact | None:
-        """The nearest peer that answered, and may be active in the ring. Peers at which attempts failed come last."""
+        """Return the nearest peer that answered, and may be active in the ring. Peers of failed attempts come last."""
         there = [
             (self._failures.get(node_id, 0), proximity, node_id)
             for node_id in self._met
@@ -239,11 +239,11 @@ class OverlayJoin:
 
     @property
     def awaited(self) -> list[Contact]:
-        """Whom this peer asked to let it in: the nearest so far, or else all contacts."""
+        """Return the peers that this one asked to let it in: the nearest so far, or else all contacts."""
         return [self._near] if self._near is not None else list(self._contacts.values())
 
     def __iter__(self) -> Iterator[Contact]:
-        """The contacts that this peer was given."""
+        """Yield the contacts that this peer was given."""
         return iter(self._contacts.values())
 
     def done(self) -> list[Contact]:
@@ -262,5 +262,5 @@ class OverlayJoin:
 
 
 def look_up(me: Contact) -> JoinRequest:
-    """The request by which an active peer finds its place in the ring of another peer."""
+    """Return the request by which an active peer finds its place in the ring of another peer."""
     return JoinRequest(me, _LOOKUP, rows_given=ID_BITS)

@@ -1,7 +1,7 @@
 """Remember and probe lost peers, so that a partitioned network becomes one again within seconds.
 
-Every `probe_lost_s`, a round probes a few of them: several of those lost last, because a partition is the latest loss
-of all peers beyond it, and one of the others. A single answer is enough: this peer then probes all others at once, and
+Every `probe_lost_s`, a round probes a few of them: several of the latest losses, because a partition is the latest loss
+of all peers across it, and one of the others. A single answer is enough: this peer then probes all others at once, and
 so do the peers that answer.
 """
 
@@ -40,12 +40,12 @@ class LostPeers:
         self.peers: dict[bytes, Lost] = {}
         """In order of loss, latest last. Read-only for others."""
         self._probed_at: dict[bytes, float] = {}
-        self._left: dict[bytes, float] = {}  # when peers left that have not spoken since, the latest last
+        self._left: dict[bytes, float] = {}  # when peers left that sent nothing since, the latest last
         self._timer_set = False
         self.latest = float("-inf")  # time of the latest loss
 
     def remember(self, contact: Contact, *, met: bool = True) -> None:
-        """This peer was lost now, unless it has left. One never met may have left long ago or be beyond a partition."""
+        """This peer was lost now, unless it has left. One never met may have left long ago or be across a partition."""
         if self.has_left(contact.node_id) or (not met and contact.node_id in self.peers):
             return
         self.forget(contact.node_id)
@@ -57,7 +57,7 @@ class LostPeers:
         self._set_timer()
 
     def note_left(self, node_id: bytes) -> None:
-        """The peer left in an orderly way: it is not looked for until it speaks again."""
+        """Note that the peer left in an orderly way: it is not looked for until it sends something again."""
         self.forget(node_id)
         self._left.pop(node_id, None)
         self._left[node_id] = self.host.now()
@@ -65,15 +65,15 @@ class LostPeers:
             del self._left[next(iter(self._left))]
 
     def has_left(self, node_id: bytes) -> bool:
-        """Did this peer leave in an orderly way, and not speak since?"""
+        """Whether this peer left in an orderly way, and has sent nothing since."""
         return node_id in self._left
 
     def is_gone(self, node_id: bytes) -> bool:
-        """Was this peer lost, or did it leave?"""
+        """Whether this peer was lost or has left."""
         return node_id in self.peers or node_id in self._left
 
     def spoke(self, node_id: bytes) -> None:
-        """A peer spoke, so that it has not left."""
+        """Note that a peer sent something, so that it has not left."""
         self._left.pop(node_id, None)
 
     def forget(self, node_id: bytes) -> bool:
@@ -88,12 +88,12 @@ class LostPeers:
                 self.forget(node_id)
 
     def lately(self, node_id: bytes) -> bool:
-        """Was this peer lost, or did it leave, so recently that others may not know it yet?"""
+        """Whether this peer was lost or left so recently that others may not know it yet."""
         at = self.peers[node_id].at if node_id in self.peers else self._left.get(node_id)
         return at is not None and self.host.now() - at < _HEARSAY * self.config.keep_alive_s
 
     def since(self, at: float, *, met: bool = False) -> list[tuple[Contact, float]]:
-        """The peers lost since a time, each with the time of its loss. If `met`, without those that were never met."""
+        """Return the peers lost since a time, each with the time of its loss. If `met`, only peers that were met."""
         return [(lost.contact, lost.at) for lost in self.peers.values() if lost.at > at and (lost.met or not met)]
 
     def due(self, _: ProbeLost) -> Effects:
@@ -109,12 +109,12 @@ class LostPeers:
         self._set_timer()
 
     def ask_all(self) -> None:
-        """A peer came back, so others may too: probe them all now."""
+        """Probe all lost peers now: one came back, so others may too."""
         for node in self.peers:
             self._probe(node)
 
     def named(self, node_id: bytes) -> None:
-        """Another peer names one that is lost here: it may be alive beyond a partition that has healed."""
+        """Another peer names one that is lost here: it may be alive across a partition that has healed."""
         if not self.lately(node_id) and self.host.now() - self._asked_at(node_id) >= self.config.probe_lost_s:
             self._probe(node_id)
 

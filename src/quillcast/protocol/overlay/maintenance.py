@@ -89,8 +89,8 @@ class Maintenance:
             self.distances.doubt(contact)
 
     def announced(self, sender: Contact, announce: Announce) -> None:
-        """Another peer measured its distance to this one: it may be the nearest for its cell here, too."""
-        if not isnan(announce.proximity_s):  # it passed the bounds of the field
+        """Another peer measured its distance to this one: it may also be the nearest for its cell here."""
+        if not isnan(announce.proximity_s):  # the field's bounds let NaN pass
             self.table.consider(sender, announce.proximity_s)
             self.neighbourhood.consider(sender, announce.proximity_s)
         self.links.release(sender.node_id)

@@ -27,11 +27,11 @@ class Routed(Message, frozen=True, tag=20):
     payload: bytes
     """The encoded inner message. Only the upcalls decode it."""
     scope: ScopeName = ""
-    """The root scope of the topic with this key, among whose seats it stays; empty: it goes over the ring."""
+    """The root scope of the topic with this key, whose seats alone route it; empty: it is routed over the ring."""
 
 
 class Relay(Message, frozen=True, tag=36):
-    """Route the payload on: the sender has no place in the ring, and must not be taken for a member."""
+    """Route the payload onwards: the sender has no place in the ring, and must not be taken for a member."""
 
     key: Key
     source: Contact
@@ -68,7 +68,7 @@ class JoinRequest(Message, frozen=True, tag=23):
 
 
 class JoinReply(Message, frozen=True, tag=24):
-    """From the peer closest to the joiner: its leaf set and itself, and the rows collected on the way.
+    """From the peer closest to the joiner: its leaf set and itself, and the rows collected on the path.
 
     Probe the peers that belong in the leaf set, and measure the others.
     """
@@ -111,7 +111,7 @@ class Leaving(Message, frozen=True, tag=29):
 
     leaf_set: Contacts
     seat: bool = False
-    """It leaves its seat in a scope; others tell that it leaves the ring."""
+    """It leaves its seat in a scope; otherwise, it leaves the ring."""
 
 
 class StateRequest(Message, frozen=True, tag=30):
@@ -126,7 +126,7 @@ class State(Message, frozen=True, tag=31):
     table: Contacts
     neighbourhood: Contacts
     outside: bool = False
-    """Has the sender no place in the ring, and does not wait for one? Then its leaf set are its entry points."""
+    """Whether the sender has no place in the ring, and waits for none. Then its leaf set are its entry points."""
 
 
 class Announce(Message, frozen=True, tag=32):

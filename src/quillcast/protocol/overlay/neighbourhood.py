@@ -10,7 +10,7 @@ Near = tuple[float, bytes, Contact]
 
 
 class NeighbourhoodSet:
-    """Not used for routing, but when peers join and to refill routing tables after a failure."""
+    """Not used for routing, but when peers join and when routing tables are refilled after a failure."""
 
     __slots__ = ("_known", "_nearest", "size")
 

@@ -10,22 +10,22 @@ from quillcast.protocol.overlay.tables import Tables
 
 
 class Hops(Protocol):
-    """What decides where a message goes from here."""
+    """Decides where a message goes from here."""
 
     def covers(self, key: bytes) -> bool:
-        """Is the peer closest to the key known here?"""
+        """Whether the peer closest to the key is known here."""
         ...
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """The peers closest to the key, among those that this peer answers for keys with."""
+        """Return the peers closest to the key, among this peer and those that answer for keys beside it."""
         ...
 
     def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
-        """The next hop, except for the peers in `but`; None if the message has arrived."""
+        """Return the next hop, except for the peers in `but`; None if the message has arrived."""
         ...
 
     def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
-        """A next hop that avoids the silent peers."""
+        """Return a next hop that avoids the silent peers."""
         ...
 
 
@@ -41,21 +41,21 @@ class NextHop:
         self._closest: list[Contact] = []
 
     def covers(self, key: bytes) -> bool:
-        """Is the peer closest to the key this one, or in its leaf set?"""
+        """Whether the peer closest to the key is this one, or in its leaf set."""
         return self.leaf_set.covers(number(key))
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """The `count` peers closest to the key among the leaf set and this peer, closest first."""
+        """Return the `count` peers closest to the key among the leaf set and this peer, closest first."""
         asked = key, count, self.leaf_set.version
-        if self._asked != asked:  # each report of a busy topic asks for the same
+        if self._asked != asked:  # each report of a busy topic asks the same
             self._asked, self._closest = asked, by_distance([self.me, *self.leaf_set], key)[:count]
         return self._closest[:]
 
     def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
-        """The next hop, except for the peers in `but`; None if the message has arrived (Scribe, section 2).
+        """Return the next hop, except for the peers in `but`; None if the message has arrived (Scribe, section 2).
 
-        First the leaf set; else the table's peer with a longer prefix; else any known peer with as long a prefix that
-        is closer.
+        First the leaf set decides; then the table's peer with a longer prefix; then any known peer with as long a
+        prefix that is closer.
         """
         value = number(key)
         if self.leaf_set.covers(value):
@@ -68,11 +68,11 @@ class NextHop:
         return entry.contact
 
     def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
-        """A next hop that avoids the silent peers, from all known peers."""
+        """Return a next hop that avoids the silent peers, from all known peers."""
         return self._best(key, chain(self.leaf_set, self.routing_table, self.neighbourhood), silent)
 
     def _best(self, key: bytes, known: Iterable[Contact], but: Collection[bytes]) -> Contact | None:
-        """Of the peers with a longer prefix of the key, or an equally long one and closer, the closest to the key."""
+        """Return the known peer closest to the key that shares a longer prefix, or an equal one and is closer."""
         value, me = number(key), self.me.node_id
         mine = self.routing_table.shared(value)
         best: tuple[int, int, bytes] = (-mine, ring_distance(me, key), me)

@@ -98,7 +98,7 @@ class Pastry:
     """Routes messages to the closest live peer, with the help of three tables.
 
     The parts that maintain the tables have files of their own: agreement, joining, joinhelp, router, maintenance and
-    lostpeers. They do not refer to each other through this class. What one part wants from another, it yields as an
+    lostpeers. They do not refer to each other through this class. A part requests something of another by yielding an
     effect, which this class carries out at once.
     """
 
@@ -110,7 +110,7 @@ class Pastry:
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
-        self.acquaintances: dict[bytes, Contact] = {}  # peers that spoke to this layer, the most recent last
+        self.acquaintances: dict[bytes, Contact] = {}  # peers that sent messages of this layer, the most recent last
         self.links = links = IdleLinks(neighbours)
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
@@ -127,21 +127,21 @@ class Pastry:
 
     @property
     def active(self) -> bool:
-        """Is this peer part of the ring, or has entry points to it, so that it can route?"""
+        """Whether this peer is part of the ring, or has entry points to it, so that it can route."""
         return self.lifecycle.active
 
     @property
     def outside(self) -> bool:
-        """Does this peer take part without a place in the ring?"""
+        """Whether this peer takes part without a place in the ring."""
         return self.lifecycle.outside
 
     @property
     def entries(self) -> tuple[Contact, ...]:
-        """The entry points of a peer outside the ring; none where it has a place, or waits for them."""
+        """The entry points of a peer outside the ring; none if it has a place, or waits for entry points."""
         return hops.contacts if isinstance(hops := self.routes.hops, EntryPoints) else ()
 
     def heir(self, lost: bytes) -> Contact | None:
-        """The entry point of this peer's scope that takes over from a lost one; it may be this peer."""
+        """Return the entry point of this peer's scope that replaces a lost one; it may be this peer."""
         if all(each.node_id != lost for each in self.entry_points):
             return None
         others = (each for each in self.entry_points if each.node_id != lost)
@@ -153,11 +153,11 @@ class Pastry:
         return self.router.application
 
     def serve(self, application: Application) -> None:
-        """This is the layer above."""
+        """Set the layer above."""
         self.router.serve(application)
 
     def stand_by(self, entry_points: tuple[Contact, ...]) -> None:
-        """These are the entry points of this peer's scope: the first in charge, then the stand-bys."""
+        """Set the entry points of this peer's scope: the one in charge, then the stand-bys."""
         self.entry_points = entry_points
 
     # Calls of applications and of the peer
@@ -165,8 +165,8 @@ class Pastry:
     def join(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> None:
         """Join the ring through the nearest of these peers. Without contacts, become its first peer.
 
-        It `may_be_first`: it becomes that also if all of them are outside the ring and know nobody in it. After a
-        restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this.
+        With `may_be_first`, become that also if all of them are outside the ring and know nobody in it. After a
+        restart, pass what `remembered` returned before. A peer outside the ring gets a place in it by this call.
         """
         if self.outside:
             self.lifecycle.come_in()
@@ -178,10 +178,10 @@ class Pastry:
         self.lifecycle.stay_outside()
 
     def enter(self, contacts: Sequence[Contact], *, had_place: bool = False) -> None:
-        """Take part through these members of the ring, without a place in it: the first, the others if it fails.
+        """Take part through these members of the ring, without a place in it: the first, or the others if it fails.
 
-        Call it again with other entry points. `had_place`: it may have had a place before it was restarted, and tells
-        those that would be its neighbours that this is over. Raises `ValueError` if there are no contacts, or if this
+        Call it again with other entry points. `had_place`: this peer may have had a place before it was restarted, and
+        tells its former neighbours that it no longer does. Raises `ValueError` if there are no contacts, or if this
         peer is in the ring.
         """
         if not contacts or (self.active and not self.outside):
@@ -196,8 +196,8 @@ class Pastry:
                 self.router.route(look_up(self.host.contact), self.host.me)
 
     def leave(self) -> None:
-        """Tell the leaf set, and those with a seat beside it, that this peer leaves. It answers nobody from then on."""
-        for seat in self.seats.others():  # first, so that nobody passes on to this peer what it just handed over
+        """Tell the leaf set, and other peers with a seat, that this peer leaves. It answers no peer from then on."""
+        for seat in self.seats.others():  # first, so that nobody passes on to this peer what it just transferred
             self.host.send(seat, Leaving((), seat=True))
         self.agreement.leave()
         self.router.leave()
@@ -223,45 +223,45 @@ class Pastry:
         self.host.send(to, Direct(self.codec.encode(message)))
 
     def is_closest(self, key: bytes) -> bool:
-        """Is this peer active, and no live peer that may be the key's rendezvous point closer to it?"""
+        """Whether this peer is active, and no live peer that may be the key's rendezvous point is closer."""
         if (seats := self.seats.of(key)) is not None:
             return self.active and seats[:1] == [self.host.contact]
         return self.active and not self.outside and self.leaf_set.closest(number(key)) is None
 
     def is_joining(self, contact: Contact) -> bool:
-        """Is this member of the leaf set still joining? Messages routed to it wait until it is active."""
+        """Whether this member of the leaf set is still joining. Messages routed to it wait until it is active."""
         return contact.node_id in self.agreement.joining
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """The `count` peers closest to the key, closest first: of the leaf set and this peer, or of a scope's seats."""
+        """Return the `count` peers closest to the key, closest first: of the leaf set and this peer, or of seats."""
         return self.routes.closest(key, count)
 
     def has_seats(self, topic: bytes) -> bool:
-        """Has the topic its rendezvous point in a managed scope?"""
+        """Whether the topic has its rendezvous point in a managed scope."""
         return bool(self.seats.scope(topic))
 
     def takes(self, topic: bytes, root_scope: str) -> bool:
-        """Can this peer have a place in a topic that is rooted at this scope? It must know who has a seat there."""
+        """Whether this peer can have a place in a topic rooted at this scope: it must know the seats there."""
         return not root_scope or self.seats.takes(topic, root_scope)
 
     def beside(self, key: bytes) -> int:
-        """How many others there are that `closest` chooses from."""
+        """Return how many other peers `closest` chooses from."""
         seats = self.seats.of(key)
         return len(self.leaf_set) if seats is None else len(seats) - (self.host.contact in seats)
 
     def may_have_lost(self, key: bytes) -> bool:
-        """May any of those be lost? A short look, for what is asked often."""
+        """Whether any of those may be lost. A quick check, for frequent calls."""
         return bool(self.lost_peers.peers) or key in self.seats.topics
 
     def lost_lately(self, key: bytes, since: float) -> int:
-        """How many of those were lost from `since` on."""
+        """Return how many of those were lost from `since` on."""
         seats = self.seats.lately(key, since)
         return len(self.lost_peers.since(since)) if seats is None else sum(at is not None for _, at in seats)
 
     def closest_lately(
         self, key: bytes, count: int, since: float, *, met: bool = False
     ) -> list[tuple[Contact, float | None]]:
-        """The `count` peers closest to the key, including those lost from `since` on, each with the time of its loss.
+        """Return the `count` peers closest to the key, including those lost from `since` on, with the times of loss.
 
         If `met`, without peers that were never met.
         """
@@ -277,27 +277,27 @@ class Pastry:
             self.agreement.consider((contact,))
 
     def next_hop(self, key: bytes) -> Contact | None:
-        """The next hop from here for a message to this key; None if it has arrived."""
+        """Return the next hop from here for a message to this key; None if it has arrived."""
         return self.routes.to(key, self.seats.scope(key))
 
     def proximity(self, node_id: bytes) -> float:
-        """The round-trip time to a peer in seconds; `UNKNOWN` if it was not measured."""
+        """Return the round-trip time to a peer in seconds; `UNKNOWN` if it was not measured."""
         return self.distances.to(node_id)
 
     # Inputs from the peer
 
     def heard(self, sender: Contact) -> None:
-        """A message of some layer arrived: if its sender counted as lost, it is alive. To be called if any does."""
+        """Note that a lost peer that sent any message is alive. Call this while any peer counts as lost."""
         if sender.node_id in self.lost_peers.peers:
             self.recovered(sender)
         if self.seats.scopes and self.seats.heard(sender.node_id) and self.active:
             self.application.leaf_set_changed()
 
     def receive(self, sender: Contact, message: Any) -> None:
-        """A message of this layer arrived. A peer that has left answers nobody."""
+        """Handle a message of this layer. A peer that has left answers no peer."""
         if self.lifecycle.left:
             if isinstance(message, Leaving) and not message.seat:
-                self.agreement.remove(sender.node_id)  # what is handed over goes to others
+                self.agreement.remove(sender.node_id)  # what is transferred goes to others
             return
         if isinstance(message, Relay):
             self.router.relay(sender, message)
@@ -317,7 +317,7 @@ class Pastry:
         self._carry_out(handle(self)(sender, message))
 
     def _decline(self, sender: Contact, message: Message) -> None:
-        """Others take this peer for a member of the ring, perhaps from before it was restarted: say that it is none."""
+        """Tell peers that take this one for a ring member, perhaps from before a restart, that it is none."""
         if isinstance(message, StateRequest):
             self.host.send(sender, State(False, self.entries, (), (), outside=True))
         elif isinstance(message, JoinReply):
@@ -327,7 +327,7 @@ class Pastry:
             self.host.send(sender, Leaving(()))
 
     def _meet(self, contact: Contact) -> None:
-        """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
+        """Remember the latest senders, even if they are in no table: a peer without members may reach no others."""
         self.lost_peers.spoke(contact.node_id)
         if contact.node_id not in self.acquaintances:
             self._replace(contact)
@@ -349,7 +349,7 @@ class Pastry:
         self._carry_out(_TIMERS[type(timer)](self)(timer))
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
-        """A measurement is done that this or another layer requested."""
+        """Handle a measurement that this or another layer requested."""
         if self.lifecycle.stands_apart:
             return
         if self.active or self.joining.replied:
@@ -378,7 +378,7 @@ class Pastry:
         self.joining.link_lost(contact)
 
     def recovered(self, contact: Contact) -> None:
-        """A lost peer spoke (NeighbourListener): a partition may have healed, so probe all peers beyond it."""
+        """A lost peer sent something (NeighbourListener): a partition may have healed, so probe all lost peers."""
         if self.lifecycle.stands_apart or not self.lost_peers.forget(contact.node_id):
             return
         self.host.trace(Mark("ring_merge"))
@@ -389,7 +389,7 @@ class Pastry:
         self.lost_peers.ask_all()
 
     def member_leaves(self, sender: Contact, leaving: Leaving) -> None:
-        """A peer leaves. If it does not answer later, when others still name it, it does not count as lost."""
+        """A peer leaves. If others still name it later and it does not answer, it does not count as lost."""
         self.lost_peers.note_left(sender.node_id)
         self.maintenance.lost(sender)
         self._carry_out(self.agreement.left(sender, leaving))

@@ -70,17 +70,17 @@ class Router:
         self._next_number = int.from_bytes(host.incarnation[:3], "big") << 32  # new numbers at each start
         self._pending: dict[Name, Pending] = {}
         self._seen: dict[Name, int] = {}
-        self._held: list[tuple[Contact, Routed, float]] = []  # with the times at which they came
+        self._held: list[tuple[Contact, Routed, float]] = []  # with their arrival times
 
     def serve(self, application: Application) -> None:
-        """This is the layer above, which receives messages and may change those that pass."""
+        """Set the layer above, which receives messages and may change those that pass."""
         self.application = application
 
     def route(self, message: Message, key: bytes) -> None:
         """Route a message of this peer. Raises `NotJoined` if too many messages wait until this peer is active."""
         routed = self.wrap(message, key)
         if not self._knows_seats(routed):
-            return  # who needs an answer asks again
+            return  # a sender that needs an answer asks again
         if self.lifecycle.active:
             self._step(routed, message)
         elif len(self._held) < self.config.held_max:
@@ -91,13 +91,13 @@ class Router:
             )
 
     def wrap(self, message: Message, key: bytes) -> Routed:
-        """A new routed message from this peer."""
+        """Return a new routed message from this peer."""
         self._next_number += 1
         payload, scope = self.codec.encode(message), self.routes.seats.scope(key)
         return Routed(key, self.host.contact, self._next_number, 0, payload, scope)
 
     def release_held(self) -> None:
-        """This peer is active now: handle the messages that waited for that."""
+        """Handle the messages that waited until this peer is active."""
         held, self._held = self._held, []
         for sender, routed, came_at in held:
             self.accept(sender, self._aged(routed, self.host.now() - came_at))
@@ -111,7 +111,7 @@ class Router:
                 self._held.append((sender, routed, self.host.now()))
             return
         if not self._knows_seats(routed):
-            return  # the sender goes by old orders, and tries again
+            return  # the sender follows old orders, and tries again
         name = _name(routed.source.node_id, routed.number)
         if sender.node_id != self.host.me:
             self.host.send(sender, RoutedAck(routed.source.node_id, routed.number))
@@ -120,17 +120,17 @@ class Router:
         self._note(name, routed.hops)
         try:
             self._step(routed, inner)
-        except RemoteError:  # that is its source's fault, and not that of who passed it on
+        except RemoteError:  # the fault of its source, not of the peer that passed it on
             self.host.trace(trace.Mark("routed_malformed"))
 
     def _aged(self, routed: Routed, by_s: float) -> Routed:
-        """A message that waited here for so long."""
+        """Return a message, aged by the time that it waited here."""
         inner = self.codec.decode(routed.payload)
         aged = inner.aged(by_s)
         return routed if aged is inner else msgspec.structs.replace(routed, payload=self.codec.encode(aged))
 
     def _knows_seats(self, routed: Routed) -> bool:
-        """Can it go on, or has it arrived? A topic's rendezvous point is nowhere but at a seat of its root scope."""
+        """Whether it can be forwarded, or has arrived. A topic's rendezvous point is a seat of its root scope."""
         if not routed.scope or self.routes.seats.takes(routed.key, routed.scope):
             return True
         self.host.trace(trace.Mark("no_seats_known"))
@@ -142,7 +142,7 @@ class Router:
         self.accept(sender, routed)
 
     def acknowledged(self, sender: Contact, ack: RoutedAck) -> None:
-        """The next hop accepted the message. The time that took adjusts the time-out."""
+        """The next hop accepted the message. The time it took adjusts the time-out."""
         pending = self._pending.pop(_name(ack.source, ack.number), None)
         if pending is not None and pending.tries == 1 and pending.hop.node_id == sender.node_id:
             self.distances.answered(sender.node_id, self.host.now() - pending.sent)
@@ -179,7 +179,7 @@ class Router:
         self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, joiner)
 
     def _hop(self, routed: Routed, but: Collection[bytes] = ()) -> Contact | None:
-        """The next hop of a message; None if it has arrived."""
+        """Return the next hop of a message; None if it has arrived."""
         return self.routes.to(routed.key, routed.scope, but)
 
     def _deliver(self, routed: Routed, inner: Any) -> None:
@@ -229,7 +229,7 @@ class Router:
             self.host.send(hop, routed)
 
     def ack_due(self, timer: AckDue) -> None:
-        """If this transmission was not acknowledged, probe the hop and try another way."""
+        """If this transmission was not acknowledged, probe the hop and try another path."""
         pending = self._pending.get(_name(timer.source, timer.number))
         if pending is None or pending.tries != timer.tries:
             return
@@ -242,7 +242,7 @@ class Router:
             self._reroute(pending)
 
     def lost(self, node_id: bytes) -> None:
-        """A peer was lost: every message that waits for it takes another way at once."""
+        """A peer was lost: send every message that waits for it by another path at once."""
         for pending in [pending for pending in self._pending.values() if pending.hop.node_id == node_id]:
             pending.silent[node_id] = None
             self._reroute(pending)
@@ -250,7 +250,7 @@ class Router:
     def _reroute(self, pending: Pending) -> None:
         """Send a message again, around the silent hops, or to the same hop if it may still be the closest to the key.
 
-        Silent peers are bypassed on the way, but not as the destination: until such a peer is known to be dead, no
+        Silent peers are bypassed on the path, but not as the destination: until such a peer is known to be dead, no
         other peer may take itself for the closest. Join requests bypass it, because the next closest peer can answer as
         well.
         """
@@ -273,7 +273,7 @@ class Router:
         self._transmit(pending, hop)
 
     def leave(self) -> None:
-        """Send messages that are not acknowledged another way, because this peer cannot retry after this."""
+        """Send unacknowledged messages by another path, because this peer cannot retry after this."""
         for pending in self._pending.values():
             key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
             closest = self.routes.seats.of(key) if pending.routed.scope else self.routes.hops.closest(key, 1 + len(but))

@@ -1,4 +1,4 @@
-"""Where messages go from here: by the tables, or to the seats of a scope."""
+"""Next hops by the tables, or to the seats of a scope."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ from quillcast.protocol.overlay.seats import Seats
 
 
 class Routes:
-    """Chooses a next hop: a seat of the scope that a key is rooted at, or else what `hops` says."""
+    """Chooses a next hop: a seat of the scope that a key is rooted at, or otherwise that of `hops`."""
 
     __slots__ = ("hops", "seats")
 
@@ -16,14 +16,14 @@ class Routes:
         self.hops, self.seats = hops, seats
 
     def go_by(self, hops: Hops) -> None:
-        """Messages go where these say from now on, unless a scope has seats for their keys."""
+        """Use these hops from now on, except for keys with seats of a scope."""
         self.hops = hops
 
     def to(self, key: bytes, scope: str, but: Collection[bytes] = ()) -> Contact | None:
-        """The next hop, except for the peers in `but`; None if the message has arrived. `scope`: empty for none."""
+        """Return the next hop, except peers in `but`; None if the message has arrived. `scope`: empty for none."""
         return self.seats.to(key, scope, but) if scope else self.hops.to(key, but)
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """The peers that answer for a key, as far as they are known here, closest first."""
+        """Return the peers that answer for a key, as far as they are known here, closest first."""
         seats = self.seats.of(key) if key in self.seats.topics else None
         return self.hops.closest(key, count) if seats is None else seats[:count]

@@ -32,16 +32,16 @@ class RoutingTable:
         self._entries: dict[bytes, Entry] = {}
 
     def place(self, key: int) -> tuple[int, int]:
-        """The row and cell of a number other than this peer's own."""
+        """Return the row and cell of a number other than this peer's own."""
         row = self.shared(key)
         return row, (key >> (ID_BITS - self._bits * (row + 1))) & self._mask
 
     def shared(self, key: int) -> int:
-        """The number of leading digits that this number shares with this peer's id."""
+        """Return the number of leading digits that this number shares with this peer's id."""
         return (ID_BITS - (key ^ self._number).bit_length()) // self._bits
 
     def lookup(self, key: int) -> Entry | None:
-        """The peer that shares at least one more digit with this number than this peer does."""
+        """Return the peer that shares at least one more digit with this number than this peer does."""
         if key == self._number:
             return None
         row, cell = self.place(key)
@@ -85,29 +85,29 @@ class RoutingTable:
         return row
 
     def reported_proximity(self, node_id: bytes) -> float | None:
-        """The proximity of a peer in the table, measured here or reported; None if unknown."""
+        """Return the proximity of a peer in the table, measured here or reported; None if unknown."""
         entry = self._entries.get(node_id)
         return None if entry is None or entry.proximity == UNKNOWN else entry.proximity
 
     def row(self, index: int) -> list[Contact]:
-        """The peers of one row."""
+        """Return the peers of one row."""
         if not 0 <= index < len(self._rows):
             return []
         return [entry.contact for entry in self._rows[index] if entry is not None]
 
     def nearest(self, index: int) -> Contact | None:
-        """The nearest peer of one row."""
+        """Return the nearest peer of one row."""
         row = self._rows[index] if index < len(self._rows) else ()
         entries = [entry for entry in row if entry is not None]
         return min(entries, key=lambda entry: entry.proximity).contact if entries else None
 
     @property
     def depth(self) -> int:
-        """The number of rows in use."""
+        """Return the number of rows in use."""
         return len(self._rows)
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in order of insertion."""
+        """Yield every entry, in order of insertion."""
         return iter(self._entries.values())
 
     def __contains__(self, node_id: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What a Pastry node knows of others (Pastry, section 2.1)."""
+"""The tables of a Pastry node about other nodes (Pastry, section 2.1)."""
 
 from typing import NamedTuple
 

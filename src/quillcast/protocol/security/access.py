@@ -2,9 +2,9 @@
 
 A **principal** is the name of a credential: a hash of its public key. An access list has entries `publish:PRINCIPAL`
 and `subscribe:PRINCIPAL`. A right that no entry names belongs to everybody in the network. The owner has all rights.
-The list is part of the topic's descriptor, which the owner signs. Where sources number the events, it also names those
-who could publish by an earlier list, and now cannot (`published:PRINCIPAL` or `published:everybody`): what they
-published then is still owed to subscribers.
+The list is part of the topic's descriptor, which the owner signs. If sources number the events, it also names
+principals that could publish by an earlier list, and now cannot (`published:PRINCIPAL` or `published:everybody`):
+subscribers must still get what they published then.
 
 A **warrant** is a statement signed by a credential that a peer acts for it in a topic. It is bound to the nodeId of
 that peer. Links prove nodeIds, so nobody else can use the warrant. Later versions will add further fields (grants that
@@ -52,31 +52,31 @@ class SourceWarrant(msgspec.Struct, frozen=True, array_like=True):
 
 
 def principal(key: bytes) -> str:
-    """The name of a credential in access lists: 32 hexadecimal digits."""
+    """Return the name of a credential in access lists: 32 hexadecimal digits."""
     return hashlib.sha256(b"principal\0" + key).digest()[:ID_BYTES].hex()
 
 
 def key_of(warrant: Warrant | None) -> bytes:
-    """The credential that a warrant names; empty if there is none."""
+    """Return the credential that a warrant names; empty if there is none."""
     return warrant.key if warrant is not None else b""
 
 
 def warrant_statement(node: bytes, topic: bytes) -> bytes:
-    """The statement that a warrant signs."""
+    """Return the statement that a warrant signs."""
     return _WARRANT + node + topic
 
 
 @lru_cache(maxsize=1024)  # a child presents its warrant with every join
 def bearer(warrant: Warrant | None, node: bytes, topic: bytes) -> str:
-    """The principal that a peer acts for; an empty string without a warrant of its own."""
+    """Return the principal that a peer acts for; an empty string without a warrant of its own."""
     if warrant is None or not is_signed(warrant.key, warrant.signature, warrant_statement(node, topic)):
         return ""
     return principal(warrant.key)
 
 
 def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
-    """Is this a signature of the statement by the Ed25519 key?"""
-    from cryptography.exceptions import InvalidSignature  # what clients never need, and takes long
+    """Whether this is a signature of the statement by the Ed25519 key."""
+    from cryptography.exceptions import InvalidSignature  # imported late: clients never need it, and it takes long
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
@@ -87,31 +87,31 @@ def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
 
 
 def is_principal(who: str) -> bool:
-    """Can this be the name of a credential?"""
+    """Whether this can be the name of a credential."""
     return len(who) == PRINCIPAL_DIGITS and set(who) <= set("0123456789abcdef")
 
 
 def entry(right: str, who: str) -> str:
-    """An entry of an access list. Raises `LocalError` for an invalid principal."""
+    """Return an entry of an access list. Raises `LocalError` for an invalid principal."""
     if not is_principal(who):
         raise LocalError(f"{who!r} is not a principal, which has {PRINCIPAL_DIGITS} hexadecimal digits")
     return f"{right}:{who}"
 
 
 def is_restricted(access: tuple[str, ...], right: str) -> bool:
-    """Does the list restrict the right to the principals that it names?"""
+    """Whether the list restricts the right to the principals that it names."""
     return any(one.startswith(f"{right}:") for one in access)
 
 
 def could_publish(access: tuple[str, ...], who: str) -> bool:
-    """Could a principal (or an empty string) publish by an earlier list, as this one says?"""
+    """Whether a principal (or an empty string) could publish by an earlier list, as this one says."""
     return f"{FORMERLY}:{EVERYBODY}" in access or (bool(who) and f"{FORMERLY}:{who}" in access)
 
 
 def noting_former(before: tuple[str, ...], access: tuple[str, ...]) -> tuple[str, ...]:
-    """A list that follows another, with the entries that say who could publish before and cannot now.
+    """Return a list that follows another, with entries for those that could publish before and cannot now.
 
-    The oldest of them are left out where the list has no room for them.
+    The oldest of these entries are left out if the list has no room for them.
     """
     listed = tuple(one for one in access if not one.startswith(f"{FORMERLY}:"))
     if not is_restricted(listed, "publish"):
@@ -125,7 +125,7 @@ def noting_former(before: tuple[str, ...], access: tuple[str, ...]) -> tuple[str
 
 
 def refusal(name: str, access: tuple[str, ...], owner_key: bytes, right: str, who: str) -> str | None:
-    """The rule that denies `who` (a principal or an empty string) the right in this topic; None if none does."""
+    """Return the rule that denies `who` (a principal or an empty string) the right in this topic; None if none does."""
     if not access or not is_restricted(access, right):
         return None
     owner = principal(owner_key)

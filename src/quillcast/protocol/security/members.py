@@ -39,17 +39,17 @@ class CertifiedPeer(msgspec.Struct, frozen=True):
 
     @property
     def node_id(self) -> NodeId:
-        """The nodeId, with the nonce of the issuer."""
+        """Return the nodeId, with the nonce of the issuer."""
         return member_id(self.public_key, self.nonce)
 
 
 def member_id(public_key: bytes, nonce: bytes = b"") -> NodeId:
-    """The leading 128 bits of the SHA-256 of the peer's public key and the issuer's nonce."""
+    """Return the leading 128 bits of the SHA-256 of the peer's public key and the issuer's nonce."""
     return NodeId(hashlib.sha256(public_key + nonce).digest()[:ID_BYTES])
 
 
 def fingerprint(authority_key: bytes) -> str:
-    """The fingerprint that people compare: 160 bits of the SHA-256 of the network's public key, as 32 letters."""
+    """Return the fingerprint that people compare: 160 bits of the public key's SHA-256, as 32 letters."""
     return b32encode(hashlib.sha256(authority_key).digest()[:_FINGERPRINT_BYTES]).decode().lower()
 
 
@@ -83,7 +83,7 @@ def check_clocks(mine_ns: int, theirs_ns: int) -> None:
 
 
 def spoken(seconds: float) -> str:
-    """A length of time for people, in its largest unit."""
+    """Return a length of time for people, in its largest unit."""
     for name, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 0.95 * size:
             count = round(seconds / size)

@@ -18,12 +18,12 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def token_hash(token: str) -> bytes:
-    """The hash that identifies a token."""
+    """Return the hash that identifies a token."""
     return hashlib.sha256(b"quillcast token 1\0" + token.encode()).digest()
 
 
 def check_token(token: Token | None, now_ns: int, command: str = "quillcast node --invite") -> None:
-    """Raise `Unadmitted` unless a token is known, unused and not expired. `command` prints a line with another one."""
+    """Raise `Unadmitted` unless a token is known, unused and not expired. `command` prints a line with a new one."""
     if token is None:
         raise Unadmitted(
             "token",
