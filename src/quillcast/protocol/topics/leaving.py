@@ -39,7 +39,7 @@ class LeavingTrees:
         self.transfer.leave()
 
     def end(self) -> None:
-        """End what is left when the time to leave is over. Tell parents, even if they lack events kept here.
+        """Leave the remaining trees when the time to leave is over. Tell parents, even if they lack events kept here.
 
         Name the children that have not found other parents yet.
         """

@@ -168,7 +168,7 @@ class Leave(Message, frozen=True, tag=45):
     leases: tuple[WireId, ...] = ()
     """The peers with these leases, each with all below it; empty: only me."""
     up_to: Annotated[bytes, msgspec.Meta(max_length=ID_BYTES)] = b""
-    """The lowest peer above both you and my new parent, as far as I know: no peer above it must hear that I moved."""
+    """The lowest peer above both you and my new parent, as far as I know: no peer above needs to hear that I moved."""
     number: Number = 0
     """How many parents I have had. If I have joined you again since (`Join.number`), this is old. 0: it is not."""
     lives: tuple[Number, ...] = ()
@@ -257,7 +257,7 @@ class Denied(Message, frozen=True, tag=61):
 
 
 class Farewell(Message, frozen=True, tag=120):
-    """I leave and have no parent: nobody must wait for me. `moved`: leases of others that I spoke for continue."""
+    """I leave and have no parent: nobody needs to wait for me. `moved`: leases of others that I spoke for continue."""
 
     topic: WireId
     moved: bool = False

@@ -6,7 +6,7 @@ on. No peer is reached sooner than the one above it, so the first one with room 
 peer that comes to its present parent in this way stays there.
 
 An answer names each child with the time that an event takes to it from the peer above. The asker adds these times up
-along the path. So no peer keeps its own delay from the root, and nobody must be told when it changes.
+along the path. So no peer keeps its own delay from the root, and nobody needs to be told when it changes.
 """
 
 from collections.abc import Iterator

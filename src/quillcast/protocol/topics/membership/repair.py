@@ -123,7 +123,7 @@ class TreeRepair:
         return join.descriptor is None or self.entries.takes(join.topic, join.descriptor.settings.root_scope)
 
     def _adopt_orphan(self, join: Join) -> None:
-        """Adopt an orphan that may ask the next root before that knows that it is root."""
+        """Adopt an orphan, or become root for it: the next root may be asked before it knows that it is root."""
         if self.ring.active and self.ring.is_closest(join.topic):
             self.dispatch.routed(join)
         else:

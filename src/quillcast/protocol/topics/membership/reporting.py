@@ -25,7 +25,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 class Reporting:
-    """Handles reports of parents and children, and corrects peers that wrongly believe to be one."""
+    """Handles reports of parents and children, and corrects peers that wrongly believe they are one."""
 
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
@@ -100,7 +100,7 @@ class Reporting:
     def _unknown_child_says(
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
-        """Correct a peer that believes to be a child here and is not in the table, after a pause or a lost message."""
+        """Correct a peer that believes it is a child here and is not in the table: after a pause or a lost message."""
         if tree is None or not self._may_take_back(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return

@@ -177,7 +177,7 @@ class StreamReporting:
         return tree.sources.states[term]
 
     def _hear_again(self, tree: Tree, term: Term, sender: Contact) -> None:
-        """A stream continues: children whose reports on it were forgotten may still have it, and not repeat them."""
+        """Handle earlier reports of other children on a stream that continues: they are not repeated."""
         key = stream_key(tree.topic, term)
         for child in [each for each in tree.leases.children.values() if each.contact.node_id != sender.node_id]:
             told = self.streams.told(child.contact.node_id).get(key)
@@ -202,12 +202,12 @@ class StreamReporting:
             self.source_streams.answer(tree, sender, term)
 
     def _holds_up(self, tree: Tree, term: Term, report: StreamReport) -> bool:
-        """Whether a parent waits for this peer's report on its own stream, which is not accepted and is over here."""
+        """Whether a parent waits for this peer's report on its own stream, which is not accepted and has ended here."""
         over = tree.flow.past.forgotten.get(term)
         return isinstance(report, StreamDown) and over is not None and max(report.reach, report.end or 0) <= over
 
     def _may_go_on(self, tree: Tree, term: Term, report: StreamReport) -> bool:
-        """Whether a stream that is over here is resumed. A stream of this peer, only for a parent that waits for it."""
+        """Whether a stream that ended here is resumed. A stream of this peer, only for a parent that waits for it."""
         if not is_mine(self.host, term):
             return True
         return isinstance(report, StreamDown) and max(report.end or 0, report.reach) <= tree.flow.past.forgotten[term]
@@ -246,7 +246,7 @@ class StreamReporting:
             self.dispatch.order(LeaveIfIdle(tree.topic))  # the parent may have what this peer stays for
 
     def _is_known(self, tree: Tree, term: Term, report: StreamDown) -> bool:
-        """Whether a stream is over here, and the parent reports no more of it.
+        """Whether a stream has ended here, and the parent has no news of it.
 
         If the root, which may be another by now, does not know yet that everybody has it, the stream is resumed.
         """

@@ -183,7 +183,7 @@ class Subscribing:
             self._start(tree, subscription, gone or ())
 
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
-        """Begin a subscription after all that arrived here, in every known term: what is admitted later will come.
+        """Begin a subscription after all that arrived here, in every known term: events admitted later will arrive.
 
         Or after what existed earlier (`Tree.newest`): this peer may have joined for a child that is further behind.
         """
@@ -254,7 +254,7 @@ def subscribed(tree: Tree) -> tuple[Subscription, ...]:
 
 
 def shown_warrant(tree: Tree, me: bytes) -> Warrant | None:
-    """Return on whose behalf this peer asks a parent for the topic: one that the list allows, if it is known."""
+    """Return the warrant with which this peer asks a parent for the topic: one that the list allows, if known."""
     warrants = [each.wish.warrant for each in subscribed(tree) if each.wish.warrant is not None]
     allowed = (warrant for warrant in warrants if denied(tree.descriptor, me, warrant) is None)
     return next(allowed, warrants[0]) if warrants else None

@@ -5,8 +5,7 @@ its peer has been lost for a lease's time. If a peer's publishers sent nothing f
 of life, and which of them its process still has: it may have restarted since. So publishers that died silently are
 noticed too. A live publisher stays however long it is silent, as long as there is room (`admissions_max`).
 
-The same message tells of changed settings a peer that was told who is root, and whose publishers have sent nothing in
-this term.
+As often, a peer that was told who is root, and whose publishers sent nothing in this term, is told of changed settings.
 """
 
 from collections.abc import Mapping

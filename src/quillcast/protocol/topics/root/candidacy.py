@@ -268,7 +268,7 @@ class Candidacies:
         self.membership.leave_if_idle(tree)
 
     def _renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
-        """Tell a closer peer that arrived about a new topic's recorded first term: nobody must wait for that term."""
+        """Tell a closer peer that joined about a new topic's recorded first term: nobody waits for that term."""
         hold_s = max(0.0, doubtful_until - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:

@@ -65,7 +65,7 @@ class Intake:
             self.sealing.admitted(tree, root, sender.node_id, bundle.size)
 
     def _lacks_places(self, tree: Tree, admitter: Admitter) -> None:
-        """A publisher without a place may keep what an earlier root admitted: tell the peers below to hold back."""
+        """A publisher without a place may keep what an earlier root admitted: report that below."""
         if admitter is tree.root:
             self.schedule.note_held_back(tree, held_back=True)
 

@@ -599,7 +599,7 @@ def _numbered(message: TransferLeadership | AnotherFollows) -> dict[bytes, int]:
 
 
 def _without(to: Contact, message: TransferLeadership) -> TransferLeadership:
-    """Return the message for the next root, which must not wait for itself."""
+    """Return the message for the next root, which does not wait for itself."""
     leases = _numbered(message)
     leases.pop(to.node_id, None)
     return msgspec.structs.replace(message, leases=tuple(leases), lives=tuple(leases.values()))
