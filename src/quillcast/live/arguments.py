@@ -14,26 +14,26 @@ LABEL_BYTES_MAX = 64  # of a subscription's name: it is shown in a column
 
 
 def seconds(name: str, value: Any) -> float:
-    """A time to wait, at most what threads can wait. Raises `LocalError` unless it is a finite number from 0 on."""
+    """A waiting time, limited to what threads support. Raises `LocalError` unless it is finite and at least 0."""
     if not is_number(value) or value < 0:
         raise LocalError(f"{name} = {value!r} is not a valid time to wait; use a finite number of seconds from 0 on")
     return float(min(value, TIMEOUT_MAX))
 
 
 def bound_s(name: str, value: Any) -> float | None:
-    """A longest time to wait, or None. Raises `LocalError` as `seconds` does."""
+    """A maximum waiting time, or None. Raises `LocalError` as `seconds` does."""
     return None if value is None else seconds(name, value)
 
 
 def instance(name: str, value: Any, kind: type[T], wanted: str) -> T | None:
-    """The value, if it is of that kind, or None. Raises `LocalError` that says what is `wanted` instead."""
+    """The value if it is of that kind, or None. Raises `LocalError` that says what is `wanted` instead."""
     if value is not None and not isinstance(value, kind):
         raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use {wanted}")
     return value
 
 
 def function(name: str, value: Any) -> None:
-    """Raise `LocalError` unless it is None or can be called."""
+    """Raise `LocalError` unless it is None or callable."""
     if value is not None and not callable(value):
         raise LocalError(f"{name} is a function, not {type(value).__name__}")
 
@@ -50,7 +50,7 @@ def path(name: str, value: Any) -> Path | None:
 
 
 def names(name: str, value: Any) -> Sequence[str]:
-    """A list of texts. Raises `LocalError` for anything else, also for a single text."""
+    """A list of texts. Raises `LocalError` for anything else, including a single text."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use a list of texts")
     for each in value:
@@ -59,7 +59,7 @@ def names(name: str, value: Any) -> Sequence[str]:
 
 
 def label(value: Any) -> str:
-    """The name of a subscription, for people. Raises `LocalError` if it does not fit into a column."""
+    """The name of a subscription, for people. Raises `LocalError` if it is too long for a column."""
     if not isinstance(value, str):
         raise LocalError(f"a subscription's name is text, not {type(value).__name__}")
     if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not value.isprintable() or value.isspace():

@@ -10,16 +10,17 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and time-outs of one peer. Raise `window_bytes` for links with a long round trip."""
 
     window_bytes: int = 4 << 20
-    """Bytes of bundles that a neighbour may have sent and this peer still holds; each link has its own window."""
+    """Bytes of bundles from a neighbour that this peer may hold; each link has its own window."""
 
     write_bytes_max: int = 1 << 20
     """Bytes a link hands to its socket ahead of the kernel before it reports no room; a guess: a few milliseconds."""
 
     unread_bytes_max: int = 16 << 20
-    """Control bytes that wait for a peer that does not read, or for a new link; beyond that it is closed. A guess."""
+    """Control bytes that wait for a peer that does not read, or for a new link; beyond that, the link is closed. A
+    guess."""
 
     unfinished_bytes_max: int = 64 << 20
-    """Bytes of all large frames that have not fully arrived; beyond that the link that waited longest is closed."""
+    """Bytes of all large frames that have not fully arrived; beyond that, the link that waited longest is closed."""
 
     local_ipc: bool = True
     """Links between peers of one machine use a Unix socket and shared memory, if both sides have this on."""
@@ -28,7 +29,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """After sending events, a peer yields the CPU to the processes that they wake (docs/live.md, *Turns*)."""
 
     unauthenticated_max: int = 128
-    """Unauthenticated connections; beyond that the oldest are closed. A guess."""
+    """Number of unauthenticated connections; beyond that, the oldest are closed. A guess."""
 
     connect_timeout_s: float = 5.0
     """From the first packet to a proven identity. A guess: three lost packets' worth of TCP's retries."""
@@ -53,14 +54,15 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a join line is valid."""
 
     publish_bytes: int = 768 << 10
-    """A publisher's open batch is sealed at this many bytes, 80 of them for each event; measured, see docs/live.md."""
+    """A publisher's open batch is sealed at this many bytes, including 80 for each event; measured, see
+    docs/live.md."""
 
     subscription_bytes: int = 4 << 20
-    """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""
+    """Bytes of blocks that wait for a subscription's reader; beyond that, the topic's `slow` setting applies."""
 
     client_bytes: int = 32 << 20
-    """Bytes of events that a client of this peer has not read, of all its subscriptions; beyond them the oldest are
-    dropped, and reported as lost. A guess: some seconds for which a program may be stopped."""
+    """Unread bytes of events of all subscriptions of a client of this peer; beyond that, the oldest are dropped and
+    reported as lost. A guess: a program may be stopped for some seconds."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "live")

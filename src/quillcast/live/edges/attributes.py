@@ -1,4 +1,4 @@
-"""An event's attributes: a map from text to anything that MessagePack knows, packed where the event is published."""
+"""An event's attributes: a map from text to any value that MessagePack supports, packed by the publisher."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _FAULTS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.Msgspec
 
 
 def pack(attributes: Mapping[str, Any]) -> bytes:
-    """The attributes as bytes. Raises `LocalError` unless `unpack` can read them: subscribers would drop the block."""
+    """Pack the attributes. Raises `LocalError` unless `unpack` can read them: subscribers would drop the block."""
     if not isinstance(attributes, Mapping):
         raise LocalError(f"attributes are a mapping, not {type(attributes).__name__}; use attributes={{name: value}}")
     try:
@@ -27,5 +27,5 @@ def pack(attributes: Mapping[str, Any]) -> bytes:
 
 
 def unpack(packed: bytes) -> dict[str, Any]:
-    """The attributes. Raises `Malformed`."""
+    """Unpack the attributes. Raises `Malformed`."""
     return decoded(_DECODER, packed, "attributes")

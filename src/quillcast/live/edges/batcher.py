@@ -1,9 +1,10 @@
-"""A batcher: what the publishers of a node to one topic share. It collects their events in the open batch.
+"""A batcher: shared by all publishers of a node to one topic. It collects their events in the open batch.
 
 A lone event leaves in the call that publishes it. If an iteration of the event loop brings several, they leave together
-at its end. The batcher guesses from the events before: a burst after lone events takes two blocks instead of one.
-All publishers share the batch; runs say which events are whose. So all events of one iteration share the cost of a
-block and its receipt, whether they are of one publisher or of thousands (docs/decisions/shared-blocks.md).
+at its end. The batcher guesses from previous events: a burst after lone events takes two blocks instead of one. All
+publishers share the batch; runs say which events belong to which publisher. So all events of one iteration share the
+cost of a block and its receipt, whether they come from one publisher or from thousands
+(docs/decisions/shared-blocks.md).
 """
 
 import asyncio
@@ -22,12 +23,12 @@ from quillcast.live.edges.peer import FindCauses, PublishingPeer
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.security.access import Warrant
 
-EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: data belongs into the payload
-LONE_BLOCKS = 2  # blocks in a row with one event each, after which the next event counts as a lone one; a guess
+EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: data belongs in the payload
+LONE_BLOCKS = 2  # after this many one-event blocks in a row, the next event counts as a lone one; a guess
 LONE_S = 1e-4  # a guess, two iterations of a busy loop: an event that follows a lone one sooner joins a batch
 EVENT_BYTES = 80  # cost of an event in a batch beside its payload; a full batch has 8,192 events of 16 bytes
 
-NO_PAYLOADS: list[bytes] = []  # of publishers that have no room
+NO_PAYLOADS: list[bytes] = []  # of publishers without room
 Wait = Literal["root", "stable"]
 
 
@@ -42,14 +43,14 @@ class TopicWriter(Protocol):
     """Bytes that it may add to `payloads` without further checks; only the batch's last publisher has any."""
     payloads: list[bytes]
     next: int
-    """Its events that were sealed."""
+    """How many of its events were sealed."""
     last: int
     """One past the last of them, in the numbering of the batcher's publisher."""
     unkept: int
-    """Of its events, the first that may have been published in the latest best-effort session."""
+    """The first of its events that may have been published in the latest best-effort session."""
 
     def discarded(self, first: int, last: int) -> None:
-        """Its events [first, last) never count as stable. Some may be told again."""
+        """Its events [first, last) will never count as stable. Some may be reported again."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
@@ -73,7 +74,7 @@ class Batch:
         self.keys: list[bytes] | None = None
         self.attributes: list[bytes] | None = None
         self.times: list[int] | None = None
-        self.runs: list[tuple[TopicWriter, int]] = []  # whose events follow, and from which place
+        self.runs: list[tuple[TopicWriter, int]] = []  # publishers and the places of their first events
 
     def spans(self) -> list[tuple[TopicWriter, int, int]]:
         """The runs, each with its first place and one past its last."""
@@ -81,9 +82,9 @@ class Batch:
         return [(writer, start, end) for (writer, start), end in zip(self.runs, ends, strict=True)]
 
     def add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None, *, timed: bool) -> None:
-        """Add the key, attributes and time of the next event. Raises `EventTooLarge`, and `LocalError` (`pack`).
+        """Add the key, attributes and time of the next event. Raises `EventTooLarge`, and `LocalError` as `pack` does.
 
-        A column begins with the first event that uses it; the events before have no key, no attributes, and this time.
+        A column begins with the first event that uses it; earlier events have no key, no attributes, and this time.
         """
         packed = b"" if attributes is None else pack(attributes)
         size = len(key or b"") + len(packed)
@@ -100,7 +101,7 @@ class Batch:
             self.times = [now_ns] * before
         for column, value in ((self.keys, key or b""), (self.attributes, packed), (self.times, now_ns)):
             if column is not None:
-                column.append(value)  # type: ignore[arg-type]  # each its own
+                column.append(value)  # type: ignore[arg-type]  # each has its own
         self.plain = False
         self.left -= size
 
@@ -118,7 +119,7 @@ class Batch:
 
 
 class Batcher:
-    """Batches the events of a node's publishers to one topic; the listener of the peer's publisher, `inner`."""
+    """Batches the events of a node's publishers to one topic. It is the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
         "_batch", "_batch_bytes", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named", "_opened",
@@ -132,13 +133,14 @@ class Batcher:
     ) -> None:  # fmt: skip
         """Open it. Raises `LocalError` for an invalid name.
 
-        `find_causes` finds out who holds events up; `ended` is called when the last publisher has left.
+        `find_causes` finds out which peers hold up events; `ended` is called when the last publisher has left.
         """
         self.topic = topic
         self.limit = 0
         """The size limit of an event; 0 while the topic is not known."""
         self.stopped = True
-        """Publishers must take the slow path: the topic is unknown, there is no room, others wait, or it failed."""
+        """Publishers must use the slow path: the topic is unknown, there is no room, other calls wait, or the topic
+        failed."""
         self.failure: QuillcastError | None = None
         self.pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self.find_causes = find_causes
@@ -148,7 +150,7 @@ class Batcher:
         self._lone_at = 0.0  # when an event last left at once
         self._writers: dict[TopicWriter, None] = {}
         self._named = False  # a publisher has the blocks' PublisherId
-        self._queue: OrderedDict[asyncio.Event, None] = OrderedDict()  # calls that wait for room, the oldest first
+        self._queue: OrderedDict[asyncio.Event, None] = OrderedDict()  # calls that wait for room, oldest first
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
         self._ended = ended
@@ -158,7 +160,7 @@ class Batcher:
         self.progressed()
 
     def enter(self, writer: TopicWriter) -> bytes:
-        """Add a publisher; returns its PublisherId. The first has that of the blocks, which then need no runs."""
+        """Add a publisher; returns its PublisherId. The first gets the blocks' id; then they need no runs."""
         self._writers[writer] = None
         self.inner.count_writers(len(self._writers))
         own, self._named = not self._named, True
@@ -182,13 +184,13 @@ class Batcher:
 
     @property
     def bound(self) -> str:
-        """Why it waits because its topic has as many publishers as it may have, in a sentence; empty: it does not."""
+        """Why publishers wait because the topic has its maximum of publishers, in a sentence; empty if they do not."""
         return self.peer.bound(self.inner.topic)
 
     # --- moving to another peer of the node
 
     def pause(self) -> None:
-        """Seal the open batch, and have publishers wait."""
+        """Seal the open batch and make publishers wait."""
         self.flush()
         self._paused = self.stopped = True
 
@@ -199,7 +201,7 @@ class Batcher:
 
     @property
     def safe(self) -> bool:
-        """Has every acknowledgement arrived that can still arrive?"""
+        """Whether every acknowledgement that can still arrive has arrived."""
         return self.failure is not None or self._mark("stable" if self.inner.reliable else "root") >= self.inner.next
 
     def move_to(self, successor: "Batcher") -> None:
@@ -234,7 +236,7 @@ class Batcher:
     def append(
         self, writer: TopicWriter, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None
     ) -> bool:
-        """Add an event; True if the batch is full now and must be flushed. Raises as `Batch.add_extras`."""
+        """Add an event; True if the batch is now full and must be flushed. Raises as `Batch.add_extras` does."""
         batch = self._batch or self._open()
         self._left(batch)
         if key is not None or attributes is not None or writer.timed or not batch.plain:
@@ -248,7 +250,7 @@ class Batcher:
         return batch
 
     def _send_at_once(self, writer: TopicWriter, payload: bytes) -> bool:
-        """Send an event that is probably alone, without waiting for others. False if it is too large."""
+        """Send an event that is probably alone, without waiting for more. False if it is too large."""
         inner = self.inner
         if len(payload) > inner.descriptor.settings.event_bytes_max:
             return False
@@ -313,7 +315,7 @@ class Batcher:
         self.stopped = self.stopped or self.inner.room() <= 0
 
     def _runs(self, batch: Batch) -> list[Run] | None:
-        """The runs of the batch, whose events get their sequences now; None if the block's own publisher sent all."""
+        """Give the batch's events their sequences; returns the runs, None if the block's own publisher sent all."""
         first, inner = batch.runs[0][0], self.inner
         if len(batch.runs) == 1 and first.id == inner.id and first.next == inner.next:
             first.next += len(batch.payloads)
@@ -325,7 +327,7 @@ class Batcher:
         return runs
 
     def _without_larger(self, batch: Batch, limit: int) -> Batch:
-        """If the topic's limit was lowered meanwhile, only the publishers of events that are too large fail."""
+        """Without the publishers whose events exceed the topic's limit, if it was lowered meanwhile; only they fail."""
         sizes = [(writer, max(map(len, batch.payloads[start:end]))) for writer, start, end in batch.spans()]
         larger = {writer: size for writer, size in sizes if size > limit}
         for writer, size in larger.items():
@@ -337,7 +339,7 @@ class Batcher:
     def queue_up(self) -> asyncio.Event:
         """Enter the queue for room. The place is set when the caller should check `is_turn_of`.
 
-        While anybody waits, publishers are `stopped`: calls are served in the order in which they were made.
+        While calls wait, publishers are `stopped`: calls are served in the order in which they were made.
         """
         place = asyncio.Event()
         self._queue[place] = None
@@ -345,25 +347,25 @@ class Batcher:
         return place
 
     def is_turn_of(self, place: asyncio.Event) -> bool:
-        """Is there room, and is this place the first?"""
+        """Whether there is room and this place is the first."""
         return not self._is_full() and next(iter(self._queue)) is place
 
     def leave_queue(self, place: asyncio.Event) -> None:
-        """This call was served or has given up: it is the next one's turn."""
+        """This call was served or has given up: the next one is first now."""
         self._queue.pop(place, None)
         self.stopped = self._is_full() or bool(self._queue)
         if self._queue and not self._is_full():
             next(iter(self._queue)).set()
 
     def _is_full(self) -> bool:
-        """Can no events be added now?"""
+        """Whether no events can be added now."""
         return self.limit <= 0 or self.failure is not None or self._paused or self.inner.room() <= 0
 
     async def sealed(self) -> None:
-        """Wait until the open batch is sealed, at the end of this iteration, with the events of others."""
+        """Wait until the open batch is sealed, at the end of this iteration, with the events of other publishers."""
         batch = self._batch
         if batch is not None:
-            await asyncio.sleep(0)  # what the batch's first event put off comes before this goes on
+            await asyncio.sleep(0)  # the sealing that the batch's first event scheduled comes before this continues
             if batch is self._batch:
                 self.flush()
 
@@ -389,12 +391,12 @@ class Batcher:
         return self.inner.admitted if wait == "root" else self.inner.stable
 
     def _tell(self) -> None:
-        """There is room, or the topic failed: wake the calls in the queue, in order."""
+        """Wake the calls in the queue, in order: there is room, or the topic failed."""
         for place in self._queue:
             place.set()
 
     def _tell_reached(self) -> None:
-        """Wake the calls whose acknowledgement has arrived, or cannot arrive any more."""
+        """Wake the calls whose acknowledgement has arrived or can no longer arrive."""
         for wait, waiting in self._waiting.items():
             while waiting and (waiting[0][0] <= self._mark(wait) or self.failure is not None):
                 heard = heappop(waiting)[2]
@@ -402,7 +404,7 @@ class Batcher:
                     heard.set_result(None)
 
     def _tell_in_vain(self) -> None:
-        """Wake the calls that wait for events to be stable: each looks whether its own never will be."""
+        """Wake the calls that wait for stable events: each checks whether its own can still become stable."""
         waiting = self._waiting["stable"]
         for _, _, heard in waiting:
             if not heard.done():
@@ -448,7 +450,7 @@ class Batcher:
             self._tell_reached()
 
     def close_for(self, error: QuillcastError) -> None:
-        """Its publishers take no new events, for this reason; those published are still acknowledged."""
+        """Reject new events of its publishers, for this reason; published events are still acknowledged."""
         for writer in list(self._writers):
             writer.failed(error)
 

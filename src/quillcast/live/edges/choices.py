@@ -1,4 +1,4 @@
-"""What calls about topics are given, checked: each mistake is one `LocalError` that names the value."""
+"""Checks the arguments of calls about topics: each mistake is one `LocalError` that names the value."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,26 +13,26 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 
 
 def publisher_key(credentials: Credentials | None, topic: str) -> str:
-    """A topic, and the principal that publishes to it."""
+    """Names a topic and the principal that publishes to it."""
     return topic if credentials is None else f"{checked_credentials(credentials).principal}:{topic}"
 
 
 def checked_credentials(credentials: Credentials) -> Credentials:
-    """The credentials. Raises `LocalError` for anything else, such as the name of their file."""
+    """Return the credentials. Raises `LocalError` for anything else, such as the name of their file."""
     if not isinstance(credentials, Credentials):
         raise LocalError(f"credentials = {credentials!r} is {type(credentials).__name__}; use Credentials.load(file)")
     return credentials
 
 
 def warrant(credentials: Credentials | None, node: bytes, topic: str) -> Warrant | None:
-    """Shows a topic's root on whose behalf a peer acts. Raises `LocalError` for a bad name."""
+    """Make the proof for a topic's root of the principal for whom a peer acts. Raises `LocalError` for a bad name."""
     return None if credentials is None else checked_credentials(credentials).warrant(node, described(topic).topic)
 
 
 def ownership(
     credentials: Credentials | None, publishers: Sequence[str], subscribers: Sequence[str]
 ) -> Callable[[Descriptor], Descriptor] | None:
-    """What gives a new topic its owner and its access list. Raises `LocalError`."""
+    """Make the function that gives a new topic its owner and its access list. Raises `LocalError`."""
     entries = [entry("publish", who) for who in arguments.names("publishers", publishers)]
     entries += [entry("subscribe", who) for who in arguments.names("subscribers", subscribers)]
     if credentials is None:
@@ -46,7 +46,7 @@ def ownership(
 
 
 def lists(publishers: Sequence[str] | None, subscribers: Sequence[str] | None) -> dict[str, list[str]]:
-    """The principals of an access list that is to change, by right. Raises `LocalError`."""
+    """The principals of a changed access list, by right. Raises `LocalError`."""
     found = dict[str, list[str]]()
     for right, named in (("publish", publishers), ("subscribe", subscribers)):
         if named is not None:
@@ -63,7 +63,7 @@ def check_topic(topic: str) -> None:
 
 
 def topic_settings(chosen: dict[str, Any]) -> Settings:
-    """The settings of a new topic. Raises `LocalError` naming what does not exist or has the wrong type."""
+    """The settings of a new topic. Raises `LocalError` that names an unknown setting or one of the wrong type."""
     for name in chosen:
         if name not in Settings.__struct_fields__:
             raise LocalError(f"{name} is not a setting of topics; use: {', '.join(Settings.__struct_fields__)}")

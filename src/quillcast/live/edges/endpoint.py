@@ -1,4 +1,4 @@
-"""Where an application publishes and subscribes: the part of `Node` that does not ask where its peer is."""
+"""Publishing and subscribing: the part of `Node` that is the same wherever its peer runs."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -52,7 +52,7 @@ class Endpoint:
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
                 `event_bytes_max`, `partition` ("go_on", "wait"), `admission` ("root", "source"), `root_scope` (the name
-                of a scope whose file says `root = true` for the topic, which holds without this setting, too).
+                of a scope whose file says `root = true` for the topic; that file applies without this setting, too).
 
         Raises `LocalError` for an unknown setting, `TopicExists` if the topic exists with other settings, `NotJoined`.
         """
@@ -115,7 +115,7 @@ class Endpoint:
         who = choices.publisher_key(credentials, topic)
         try:
             publisher = self._publishers.get(who)
-        except TypeError:  # no name is looked at that an earlier event had
+        except TypeError:  # a name that an earlier event had is not checked
             choices.check_topic(topic)
             raise
         if publisher is None or publisher.failure is not None:
@@ -210,11 +210,11 @@ class Endpoint:
 
     @property
     def _backend(self) -> Backend:
-        """The peer to use now."""
+        """The current peer."""
         raise NotImplementedError
 
     def _check_open(self) -> None:
-        """Raise `LocalError` unless it can be used now."""
+        """Raise `LocalError` unless the endpoint can be used now."""
         raise NotImplementedError
 
     async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:
@@ -234,7 +234,7 @@ class Endpoint:
         return self._publishing.make(topic, credentials, timed=timed)
 
     async def _cancel_tasks(self) -> None:
-        """Handlers must finish now, except the one that is closing this endpoint."""
+        """Cancel all handlers, except one that is closing this endpoint."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

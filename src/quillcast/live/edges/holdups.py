@@ -10,7 +10,7 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 
 
 class HoldUps:
-    """Asks who holds up a publisher's events before `last`; the answers gather within its `with` block."""
+    """Asks which peers hold up a publisher's events before `last`; the answers arrive within its `with` block."""
 
     def __init__(self, pump: Pump, peer: Peer, publisher: Publisher, last: int) -> None:
         self._peer, self._publisher = peer, publisher
@@ -29,7 +29,7 @@ class HoldUps:
 
     @property
     def peers(self) -> list[str]:
-        """NodeIds of those that hold it up, in hexadecimal."""
+        """NodeIds of the peers that hold them up, in hexadecimal."""
         walk = self._of_root()
         if walk is None:
             return node_ids(self._awaited() if self._publisher.root is None else [self._publisher.root])
@@ -45,7 +45,7 @@ class HoldUps:
         return reasons or "all peers that were asked have it by now, and their reports are in transit"
 
     def held_back(self) -> str:
-        """Why the root admits nothing now."""
+        """Why the root admits no events now."""
         trouble = self._root_trouble()
         if trouble is not None:
             return trouble
@@ -77,18 +77,18 @@ class HoldUps:
         return f"the topic's root is lost or not found yet: {silent(self._awaited())}"
 
     def _of_root(self) -> Walk | None:
-        """The walk, unless the topic has another root now, and the one that was asked has not answered."""
+        """The walk; None if the topic has another root now and the one that was asked has not answered."""
         walk = self._walk
         if walk is None or (walk.root.node_id not in walk.answered and walk.root != self._publisher.root):
             return None
         return walk
 
     def _awaited(self) -> list[Contact]:
-        """Who was asked for the topic's root."""
+        """The peers that were asked for the topic's root."""
         return self._peer.scribe.awaited(self._publisher.topic)
 
     def _reasons(self) -> list[str]:
-        """What each peer does that holds it up, as far as the root says who that is, and whether the root does."""
+        """The reason for each peer that holds them up, as far as the root names them, and for the root itself."""
         assert self._walk is not None
         reasons = self._names()
         if self._walk.withheld:
@@ -110,7 +110,7 @@ class HoldUps:
         return reasons
 
     def _held_for(self) -> list[Contact]:
-        """For whom the root holds stability back, as far as that is known: itself, or a former root that was lost."""
+        """Who makes the root hold back stability, as far as known: the root itself, or a lost former root."""
         assert self._walk is not None
         hold = self._walk.hold
         if hold is None:
@@ -120,22 +120,22 @@ class HoldUps:
         return [contact for contact in self._peer.overlay.lost_peers if hold.former.is_of(contact.node_id)]
 
     def _maybe(self) -> list[Contact]:
-        """Lost peers that the former root may have waited for, although the new one knows no lease of them."""
+        """Lost peers for which the former root may have waited, although the new one knows no lease of them."""
         assert self._walk is not None
         hold, known = self._walk.hold, [*self._named_nodes(self._walk), *[each.node_id for each in self._held_for()]]
         if hold is None or hold.paused:
             return []
-        lease_s = hold.began_s + hold.hold_s  # what was left of it when the root began, at least
+        lease_s = hold.began_s + hold.hold_s  # at least the time that was left of it when the root began
         lost = self._peer.overlay.lost_peers.since(self._peer.host.now() - hold.began_s - lease_s)
         return [contact for contact, _ in lost if contact.node_id not in known][-NAMED_MAX:]
 
     @staticmethod
     def _named_nodes(walk: Walk) -> list[bytes]:
-        """Those that the peers of the tree name."""
+        """The nodeIds that the peers of the tree name."""
         return [*[contact.node_id for contact in (*walk.behind, *walk.unresponsive)], *walk.orphaned_leases]
 
     def _names(self) -> list[str]:
-        """What each of these peers does."""
+        """One text per peer: what it does."""
         assert self._walk is not None
         names = [f"{self._named(contact)} does not have it yet" for contact in self._walk.behind]
         names += [f"{self._named(contact)} does not answer" for contact in self._walk.unresponsive]

@@ -1,6 +1,6 @@
-"""What publishers and subscriptions need of a peer: one of this process, or one that serves this process as its client.
+"""What publishers and subscriptions need of a peer: one in this process, or one that serves this process as its client.
 
-These are protocols for type checkers, so that an application without a peer of its own imports none.
+These are protocols for type checkers, so that an application without its own peer need not import one.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ class TopicMember(Protocol):
     """A peer that joins topics on behalf of an application (`protocol.peer.Peer`)."""
 
     def awaited(self, name: str) -> Sequence[Contact]:
-        """Who was asked to let this peer take part in a topic, and has not answered yet."""
+        """The peers that were asked to let this peer take part in a topic and have not answered yet."""
         ...
 
 
 class SubscribingPeer(TopicMember, Protocol):
-    """A peer, as subscriptions see it. Handles are the peer's own matter."""
+    """A peer, as subscriptions see it. Handles are opaque to them."""
 
     def subscribe(
         self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
@@ -39,7 +39,7 @@ class SubscribingPeer(TopicMember, Protocol):
         ...
 
     def subscriptions(self, subscription: Any, /) -> int:
-        """The number of subscriptions here to the topic of this one."""
+        """The number of subscriptions of this peer to the topic of this one."""
         ...
 
     def drained(self, subscription: Any, /) -> None:
@@ -55,7 +55,7 @@ class PublishingPeer(TopicMember, Protocol):
         ...
 
     def new_publisher_id(self) -> bytes:
-        """A PublisherId that nobody else has or had."""
+        """A new, unique PublisherId."""
         ...
 
     def close_publisher(self, publisher: Publisher) -> None:
@@ -63,12 +63,12 @@ class PublishingPeer(TopicMember, Protocol):
         ...
 
     def bound(self, topic: bytes) -> str:
-        """Why publishers wait because their topic has as many as it may have, in a sentence; empty: they do not."""
+        """Why publishers wait because the topic has its maximum of publishers, in a sentence; empty if they do not."""
         ...
 
 
 def silent(contacts: Sequence[Contact]) -> str:
-    """Who was asked and has not answered, in a sentence."""
+    """Name the peers that were asked and have not answered, in a sentence."""
     if not contacts:
         return "no peer is known yet that could be asked"
     named = [f"{short(each.node_id)} ({each.address})" for each in contacts[:NAMED_MAX]]
@@ -82,11 +82,11 @@ def node_ids(contacts: Sequence[Contact]) -> list[str]:
 
 
 class Causes(Protocol):
-    """Who holds up an acknowledgement, as far as it has been found out (`live.edges.holdups.HoldUps`)."""
+    """The peers that hold up an acknowledgement, as far as known (`live.edges.holdups.HoldUps`)."""
 
     @property
     def peers(self) -> list[str]:
-        """NodeIds of those that hold it up, in hexadecimal."""
+        """NodeIds of the peers that hold it up, in hexadecimal."""
         ...
 
     def lagging(self) -> str:
@@ -94,13 +94,13 @@ class Causes(Protocol):
         ...
 
     def held_back(self) -> str:
-        """Why the root admits nothing now."""
+        """Why the root admits no events now."""
         ...
 
 
 class FindCauses(Protocol):
-    """Finds out who holds up a publisher's events before `last`, while its `with` block lasts."""
+    """Finds out which peers hold up a publisher's events before `last`, while its `with` block lasts."""
 
     def __call__(self, publisher: Publisher, last: int, /) -> AbstractContextManager[Causes]:
-        """Begin to ask."""
+        """Start asking."""
         ...

@@ -1,9 +1,9 @@
-"""The publisher's edge: events gather in a batch while the event loop is busy, and leave as one block.
+"""The publisher's edge: events collect in a batch while the event loop is busy, and leave as one block.
 
-A lone event leaves in the same turn of the event loop. While tasks publish without a pause the batch grows to
-`publish_bytes`; then it is sealed and the task that filled it lets the event loop run, so that links are written,
-receipts are read and heartbeats are answered. All publishers of a node to a topic share the
-batch (`live.edges.batcher`).
+A lone event leaves in the same turn of the event loop. While tasks publish without a pause, the batch grows to
+`publish_bytes`. Then it is sealed, and the task that filled it lets the event loop run, so that links are written,
+receipts are read and heartbeats are answered. All publishers of a node to a topic share the batch
+(`live.edges.batcher`).
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait
 from quillcast.live.edges.peer import Causes, node_ids, silent
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX
 
-TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
-_WALK_S = 0.5  # of a wait's end, in which peers name who holds it up; a guess: a few round trips per level of the tree
+TIMEOUT_S = 45.0  # longer than a lease: a dead subscriber delays nobody for longer
+_WALK_S = 0.5  # of the end of a wait, to ask peers who holds it up; a guess: a few round trips per level of the tree
 
 
 class Publisher:
@@ -37,17 +37,17 @@ class Publisher:
         self.dropped = 0
         """Events that never count as stable.
 
-        They were discarded at `retain_bytes` or `retain_s` before they were, or were not when a best-effort session
-        began, or were published in one that is over.
+        They were discarded at `retain_bytes` or `retain_s`, or were not yet stable when a best-effort session began, or
+        were published in one that has ended.
         """
         self._dropped = RangeSet()
-        self._dropped_before = 0  # of those, how many it published before it went over to another batcher
-        self._before: tuple[Batcher, int] | None = None  # where it published before, and how far, if that is not safe
+        self._dropped_before = 0  # how many of those it published before it moved to another batcher
+        self._before: tuple[Batcher, int] | None = None  # where and how far it published before, until that is safe
         self.failure: QuillcastError | None = None
-        """Why the topic takes no more events of this publisher."""
+        """Why the topic accepts no more events of this publisher."""
         self._closed = False
         self.id = batcher.enter(self)
-        """Its PublisherId: that of its events."""
+        """Its PublisherId, which its events carry."""
         running[self] = None
         if batcher.failure is not None:
             self.failed(batcher.failure)
@@ -55,7 +55,7 @@ class Publisher:
     async def publish(
         self,
         payload: bytes,
-        key: bytes | None = None,  # by position too: keywords alone would cost each call another tenth
+        key: bytes | None = None,  # by position too: as a keyword only, it would cost each call another tenth
         attributes: Mapping[str, Any] | None = None,
         wait: Wait | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -72,7 +72,7 @@ class Publisher:
             wait: "root" waits until the topic's root has admitted the event, "stable" until every subscriber with a
                 live lease has it.
             timeout_s: seconds that the first event waits for the topic's root, and with `wait` the whole call; at least
-                half a second, to find out who holds it up.
+                half a second, to find out which peers hold it up.
 
         Raises:
             EventTooLarge: the payload is over the topic's limit.
@@ -96,11 +96,11 @@ class Publisher:
         await self._publish(payload, key, attributes, wait, timeout_s)
 
     def publish_nowait(self, payload: bytes) -> bool:
-        """Publish an event if that needs no pause. If it returns False, call `await publish(payload)` instead.
+        """Publish an event if that needs no pause. If this returns False, call `await publish(payload)` instead.
 
         It returns False while there is no room, before the topic's root is known, and once per
-        `LiveConfig.publish_bytes`, so that the event loop runs; also for invalid events, for which `publish` raises the
-        error. It costs half of `publish`.
+        `LiveConfig.publish_bytes`, so that the event loop runs. It also returns False for invalid events, for which
+        `publish` raises the error. It costs half of `publish`.
         """
         if type(payload) is not bytes:
             return False
@@ -119,7 +119,7 @@ class Publisher:
         wait: Wait | None,
         timeout_s: float,
     ) -> None:
-        """Publish an event that opens or fills a batch, or has more to it than a payload."""
+        """Publish an event that opens or fills a batch, or that has more than a payload."""
         if timeout_s is not TIMEOUT_S:
             timeout_s = arguments.seconds("timeout_s", timeout_s)
         deadline, place = self._batcher.pump.monotonic() + timeout_s, None
@@ -140,7 +140,7 @@ class Publisher:
             await self._wait_for(wait, left_s, timeout_s, lambda: sequence in dropped)
 
     def _append(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
-        """Check an event and add it to the batch; True if that filled it, and it was sealed."""
+        """Check an event and add it to the batch; True if that filled the batch, which was then sealed."""
         batcher = self._batcher
         payload = _as_bytes("payload", payload)
         if key is not None and not (key := _as_bytes("key", key)):
@@ -155,7 +155,7 @@ class Publisher:
     async def opened(self, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until the topic's root is known. The first `publish` does this too.
 
-        With `wait` it raises `LocalError` if the topic does not acknowledge events that way. Use it before publishing
+        With `wait`, it raises `LocalError` if the topic does not acknowledge events that way. Use it before publishing
         without `wait` and calling `acknowledged` at the end.
         """
         timeout_s = arguments.seconds("timeout_s", timeout_s)
@@ -168,22 +168,22 @@ class Publisher:
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S, *, waited_s: float = 0.0) -> None:
         """Wait until everything published so far is acknowledged; arguments and errors as for `publish`.
 
-        With "stable", this fails once any event was discarded, or published in a best-effort session. `waited_s` is how
-        much of `timeout_s` has passed already, for example to join the network.
+        With "stable", this fails if any event was discarded, or published in a best-effort session. `waited_s` is the
+        part of `timeout_s` that has already passed, for example to join the network.
         """
         self._check_wait(wait)
         timeout_s, waited_s = arguments.seconds("timeout_s", timeout_s), arguments.seconds("waited_s", waited_s)
         await self._wait_for(wait, timeout_s - waited_s, timeout_s, lambda: self.dropped > 0)
 
     async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
-        """Wait for the acknowledgement of what was published so far, `left_s` of `timeout_s` that were allowed.
+        """Wait for the acknowledgement of the events published so far; `left_s` remains of the allowed `timeout_s`.
 
-        For the end of that time other peers are asked who holds it up.
+        During the last part of that time, other peers are asked which peers hold it up.
         """
         await self._batcher.sealed()
         batcher = self._batcher
         if self.failure is not None and self.failure is not batcher.failure:
-            raise self.failure  # some of it was never sealed
+            raise self.failure  # some events were never sealed
         last, inner = self.last, batcher.inner
 
         def is_never() -> bool:
@@ -203,7 +203,7 @@ class Publisher:
             raise self._never_stable()
 
     async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
-        """Wait for a batcher's acknowledgement, and for that of the one before it."""
+        """Wait for the acknowledgement of a batcher, and of the batcher before it."""
         if self._before is not None:
             await self._before[0].acknowledged(wait, self._before[1], in_vain)
         await batcher.acknowledged(wait, last, in_vain)
@@ -220,7 +220,7 @@ class Publisher:
 
     @property
     def admitted(self) -> int:
-        """Events that the root admitted."""
+        """How many events the root admitted."""
         inner = self._batcher.inner
         return self._events_before(inner.admitted, inner.waiting)
 
@@ -231,7 +231,7 @@ class Publisher:
         if not inner.reliable:
             return 0
         kept = inner.retained
-        settled = kept[0].first if kept else inner.next  # all before that is stable or was dropped
+        settled = kept[0].first if kept else inner.next  # all events before that are stable or were dropped
         last = self._events_before(max(settled, inner.stable), kept)
         return last - (self.dropped - self._dropped_before - _count(self._dropped.within(last, self.next)))
 
@@ -244,7 +244,7 @@ class Publisher:
         return self._batcher.inner.partitioned
 
     def _events_before(self, mark: int, blocks: Iterable[Block]) -> int:
-        """Events of this publisher before a mark, where these are the batcher's blocks beyond it."""
+        """This publisher's events before a mark, given the batcher's blocks beyond it."""
         if mark < self.last:
             for block in blocks:
                 for publisher, first, _ in block.runs() if block.last > mark else ():
@@ -253,7 +253,7 @@ class Publisher:
         return self.next
 
     def close(self) -> None:
-        """Send what waits, and stop publishing. The peer keeps events until they are stable."""
+        """Send waiting events, and stop publishing. The peer keeps events until they are stable."""
         if not self._closed:
             self._closed, self.plain = True, False
             self._batcher.leave(self)
@@ -284,9 +284,9 @@ class Publisher:
     # --- within
 
     async def _until_open(self, timeout_s: float, wait: Wait | None) -> asyncio.Event:
-        """Wait for the topic's root at first, and later for room: as long as it takes, or with `wait` as it may.
+        """Wait for the topic's root at first, and later for room: without limit, or with `wait` until its time-out.
 
-        Returns the place in the batcher's queue whose turn it is, for the caller to leave.
+        Returns the place in the batcher's queue whose turn it is; the caller must leave it.
         """
         self._check_open()
         place = self._batcher.queue_up()
@@ -311,7 +311,7 @@ class Publisher:
         async with asyncio.timeout(timeout_s) as patience:
             while not self._batcher.is_turn_of(place):
                 if self._batcher.limit > 0 and wait is None:
-                    patience.reschedule(None)  # the topic stands; back-pressure is waited for
+                    patience.reschedule(None)  # the topic exists; wait for room without limit
                 place.clear()
                 await place.wait()
                 self._check_open()

@@ -24,38 +24,38 @@ class Backend(Protocol):
 
     @property
     def pump(self) -> Pump:
-        """Takes calls to it."""
+        """Passes calls to the peer."""
         ...
 
     @property
     def peer(self) -> PublishingPeer:
-        """The peer."""
+        """The peer itself."""
         ...
 
     @property
     def join(self) -> Join:
-        """Joins the pieces of a block, in shared memory where it is used."""
+        """Joins the pieces of a block, in shared memory if that is used."""
         ...
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
-        """Shows a topic's root on whose behalf it acts. Raises `LocalError` for a bad name."""
+        """Make the proof of the principal for whom the peer acts. Raises `LocalError` for a bad name."""
         ...
 
     def find_causes(self, publisher: PeerPublisher, last: int, /) -> AbstractContextManager[Causes]:
-        """Find out who holds up a publisher's events before `last`."""
+        """Find out which peers hold up a publisher's events before `last`."""
         ...
 
 
 class Publishers:
-    """Makes publishers. When the node changes to another network, takes them along."""
+    """Makes publishers. When the node changes to another network, moves them there."""
 
     def __init__(self, current: Callable[[], Backend], publish_bytes: int) -> None:
-        """`current` returns the peer to use now."""
+        """`current` returns the current peer."""
         self._current, self._publish_bytes = current, publish_bytes
         self.batchers: dict[str, Batcher] = {}
-        self._credentials: dict[str, Credentials | None] = {}  # of the principals whose batchers they are
+        self._credentials: dict[str, Credentials | None] = {}  # of the principals that the batchers belong to
         self._running: dict[Publisher, None] = {}
-        self._moved: list[Batcher] = []  # those of the former peer
+        self._moved: list[Batcher] = []  # batchers of the former peer
         self._held = False
 
     def make(self, topic: str, credentials: Credentials | None, *, timed: bool = False) -> Publisher:
@@ -69,23 +69,23 @@ class Publishers:
         return Publisher(batcher, self._running, timed=timed)
 
     def close(self) -> None:
-        """Close all publishers: they publish nothing more."""
+        """Close all publishers."""
         for publisher in list(self._running):
             publisher.close()
 
     def close_for(self, error: QuillcastError, of: Container[PeerPublisher]) -> None:
-        """Publishers on these take no new events, for this reason; those published are still acknowledged."""
+        """Reject new events of the publishers on these, for this reason; published events are still acknowledged."""
         for batcher in self.batchers.values():
             if batcher.inner in of:
                 batcher.close_for(error)
 
     def failed(self, error: QuillcastError) -> None:
-        """No publisher can go on."""
+        """Fail all publishers."""
         for batcher in list(self.batchers.values()):
             batcher.failed(error)
 
     def hold(self) -> None:
-        """Have the publishers made from now on wait until `move`."""
+        """Make publishers that are created from now on wait until `move`."""
         self._held = True
 
     async def move(self, former: Backend, timeout_s: float) -> None:
@@ -108,13 +108,13 @@ class Publishers:
             batcher.go_on()
 
     async def moved_are_safe(self, former: Backend, timeout_s: float) -> None:
-        """Wait until everything published through the former peer is safe, but not for longer than this."""
+        """Wait until everything published through the former peer is safe, for at most this long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await former.pump.until(lambda: all(batcher.safe for batcher in self._moved))
 
     def end_moved(self) -> None:
-        """The former network was left: its acknowledgements no longer come, and nobody need wait for them."""
+        """The node left the former network: stop waiting for acknowledgements from there."""
         for batcher in self._moved:
             if not batcher.safe:
                 batcher.end()
@@ -131,6 +131,6 @@ class Publishers:
         return batcher
 
     def _ended(self, who: str, batcher: Batcher) -> None:
-        """The last publisher of a batcher closed. After a failure another batcher may have taken its place."""
+        """The last publisher of a batcher closed. After a failure, another batcher may have replaced it."""
         if self.batchers.get(who) is batcher:
             del self.batchers[who], self._credentials[who]

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
-READ_BYTES_MAX = 4 << 20  # of decoded events that a node keeps for its other subscriptions to a topic; a guess
-TURN_EVENTS = 256  # after this many, the event loop runs before the next block; a guess
-_EVENT_BYTES = 192  # of an `Event` and what it refers to, beside the bytes of its block
+READ_BYTES_MAX = 4 << 20  # decoded events that a node keeps for its other subscriptions to a topic; a guess
+TURN_EVENTS = 256  # after this many events, the event loop runs before the next block; a guess
+_EVENT_BYTES = 192  # of an `Event` and the objects it refers to, without the bytes of its block
 
 Item = TypeVar("Item")  # what a subscription yields: `Event`, or payloads as `bytes`
 Handler = Callable[[Item], Awaitable[None] | None]
@@ -38,12 +38,11 @@ left. Raises `Malformed`."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """What somebody published.
+    """An event as a subscriber gets it.
 
     `sequence` counts a publisher's events in the topic from 0; `publisher` is new at every start of a publisher.
     `time_ns` is when the publisher sealed it, in nanoseconds since 1970 UTC by its own clock; the events of a batch
-    share it. `recovered` is true for an event that may have been reported lost (`Loss.uncertain`) and arrived after
-    all.
+    share it. `recovered` is true if the event may have been reported lost (`Loss.uncertain`) but arrived after all.
     """
 
     topic: str
@@ -68,7 +67,7 @@ class Losses(deque[Loss]):
         super().__init__(maxlen=LOSSES_MAX)
 
     def add(self, loss: Loss) -> None:
-        """Events were lost."""
+        """Add a report."""
         self.append(loss)
         self.total += loss.count
 
@@ -78,7 +77,7 @@ _NO_ITEMS: Iterator[Any] = iter(())
 
 
 class LossTeller:
-    """Tells an application's `on_lost` of losses: soon, and before the application gets what comes after them."""
+    """Reports losses to an application's `on_lost`: soon, and before the application gets any later event."""
 
     __slots__ = ("_on_lost", "_untold")
 
@@ -86,13 +85,13 @@ class LossTeller:
         self._on_lost, self._untold = on_lost, deque[Loss]()
 
     def add(self, loss: Loss) -> None:
-        """Events were lost."""
+        """Add a report."""
         if not self._untold:
             asyncio.get_running_loop().call_soon(self.tell)
         self._untold.append(loss)
 
     def tell(self) -> None:
-        """Tell of all of which nothing has been told yet."""
+        """Report all losses that have not been reported yet."""
         while self._untold:
             loss = self._untold.popleft()
             try:
@@ -114,8 +113,8 @@ class Inbox:
         self.name = name
         self.blocks = _NO_BLOCKS
         self.current: tuple[Block, int] | None = None  # the block that the application reads, and where it ends
-        self.left = _NO_ITEMS  # the items of it that are left
-        self.turned_at = 0.0  # when the application took that block, or its last event
+        self.left = _NO_ITEMS  # its remaining items
+        self.turned_at = 0.0  # when the application took that block or last read an event
         self.size_bytes, self.size_bytes_max = 0, size_bytes_max
         self.position: Position | None = None
         self.failure: QuillcastError | None = None
@@ -125,7 +124,7 @@ class Inbox:
         self.closed = False
         self.subscription: Subscription[Any] | None = None
         """Its subscription, while that is open."""
-        self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once when something changes
+        self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once at the next change
 
     def started(self, position: Position) -> None:
         self.position = position
@@ -141,7 +140,7 @@ class Inbox:
             wake()
 
     def tell_losses(self, on_lost: Callable[[Loss], object] | None) -> None:
-        """Call this with every loss."""
+        """Call this function with every loss."""
         self.loss_teller = LossTeller(on_lost) if on_lost is not None else None
 
     def lost(self, loss: Loss) -> None:
@@ -159,21 +158,21 @@ class Inbox:
         return self.size_bytes_max - self.size_bytes
 
     def release(self, size_bytes: int) -> bool:
-        """The application is done with a block of this size. Must the peer be told that there is room again?"""
+        """The application has finished a block. Whether the peer must be told that there is room again."""
         was_full = self.size_bytes >= self.size_bytes_max
         self.size_bytes -= size_bytes
         return was_full and self.size_bytes < self.size_bytes_max
 
     def unread(self) -> Unread:
-        """What waits for the application, and what it reads (`protocol.forwarding.subscriber.Watched`)."""
+        """The events that wait for the application or that it is reading (`protocol.forwarding.subscriber.Watched`)."""
         events = sum(stop - skip for _, skip, stop, *_ in self.blocks)
         if self.current is not None:
-            events += length_hint(self.left) + 1  # one is being handled
+            events += length_hint(self.left) + 1  # one is being processed
         idle_s = time.monotonic() - self.turned_at
         return Unread(events, self.size_bytes, self._oldest_ns(), idle_s)
 
     def _oldest_ns(self) -> int | None:
-        """When the oldest event was published that the application has not finished."""
+        """When the oldest unfinished event was published."""
         if self.current is not None:
             block, stop = self.current
             return block.times()[max(0, stop - length_hint(self.left) - 1)]
@@ -191,7 +190,7 @@ class Inbox:
         self.tell(wake)
         try:
             await waiter
-        except BaseException:  # a caller that gives up is not kept
+        except BaseException:  # forget a caller that gives up
             self._waiting = tuple([other for other in self._waiting if other is not wake])
             raise
 
@@ -211,10 +210,10 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
 
 
 class DecodeCache:
-    """What all subscriptions of a node share: the peer, and the events of recently decoded blocks.
+    """Shared by all subscriptions of a node: the peer, and the events of recently decoded blocks.
 
-    Subscriptions to one topic mostly read a block in the same iteration of the event loop; a late one decodes it again.
-    Applications may change attributes, so events with attributes are not shared.
+    Subscriptions to one topic usually read a block in the same iteration of the event loop; a late one decodes it
+    again. Applications may change attributes, so events with attributes are not shared.
     """
 
     pump: Pump
@@ -223,12 +222,12 @@ class DecodeCache:
     def __init__(self, join_timeout_s: float) -> None:
         self.join_timeout_s = join_timeout_s
         self.shared: dict[str, None] = {}
-        """Topics with several subscriptions. Most topics have one, which needs no cache."""
+        """Topics with several subscriptions. Most topics have one subscription, which needs no cache."""
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
     def serve(self, pump: Pump, peer: SubscribingPeer) -> None:
-        """Subscriptions are at this peer from now on. A node says so before the first one."""
+        """Subscriptions are at this peer from now on. A node calls this before it makes the first one."""
         self.pump, self.peer = pump, peer
 
     def note(self, topic: str, handle: Any) -> None:
@@ -260,7 +259,7 @@ class DecodeCache:
 class Subscription(Generic[Item]):
     """A running subscription: `async for event in subscription`. Created by `Node.subscribe`.
 
-    It yields events (`Subscription[Event]`) or payloads (`Subscription[bytes]`): each one from its start on, once, in
+    It yields events (`Subscription[Event]`) or payloads (`Subscription[bytes]`): each event after its start, once, in
     its publisher's order. Several readers share the events: each event goes to one of them. A subscription with a
     handler has no other readers. Losses are reported in `lost` and to `on_lost`. If a reader falls behind by
     `LiveConfig.subscription_bytes`, the topic's `slow` setting applies. The subscription runs until it is closed, even
@@ -284,7 +283,7 @@ class Subscription(Generic[Item]):
         self.credentials = credentials
         self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block that is being read
-        self._turn_events = 0  # yielded since the event loop ran
+        self._turn_events = 0  # yielded since the event loop last ran
         self._handle: Any = None
         self._has_handler = False
 
@@ -298,7 +297,7 @@ class Subscription(Generic[Item]):
 
     def __aiter__(self) -> AsyncIterator[Item]:
         self._check_readable()
-        return self._stream()  # a generator resumes faster than `__anext__` begins
+        return self._stream()  # resuming a generator is faster than starting `__anext__`
 
     async def _stream(self) -> AsyncIterator[Item]:
         while True:
@@ -347,9 +346,10 @@ class Subscription(Generic[Item]):
 
     @property
     def lost(self) -> list[Loss]:
-        """The latest loss reports in the order in which they came; `lost_count` counts all lost events.
+        """The latest loss reports in order of arrival; `lost_count` counts all lost events.
 
-        A later report may concern earlier events: what was cut is known at once, what nobody has only after a search.
+        A later report may concern earlier events: a cut is known at once, but that no peer has an event only after a
+        search.
         """
         return list(self._inbox.losses)
 
@@ -360,7 +360,7 @@ class Subscription(Generic[Item]):
 
     @property
     def malformed_count(self) -> int:
-        """Malformed blocks that were dropped; their publisher is at fault."""
+        """How many malformed blocks were dropped; their publisher is at fault."""
         return self._inbox.malformed_count
 
     @property
@@ -372,7 +372,7 @@ class Subscription(Generic[Item]):
         """End the subscription. Unread events are dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
-        deque(self._items, maxlen=0)  # a reader in the middle of them gets no more
+        deque(self._items, maxlen=0)  # a reader in the middle of them gets no more events
         decode_cache, handle = self._decode_cache, self._handle
         if handle is not None:
             decode_cache.pump.call(decode_cache.peer.unsubscribe, handle)
@@ -390,10 +390,10 @@ class Subscription(Generic[Item]):
         decode_cache.note(self.topic, self._handle)
 
     def move(self, warrant: Warrant | None) -> None:
-        """The node has a new peer: subscribe there with the same options. The former peer still delivers."""
+        """Subscribe at the node's new peer with the same options. The former peer still delivers."""
         if self._handle is not None and self._inbox.failure is None:
             wish = self._handle.wish
-            self._inbox.position = None  # the new network has positions of its own
+            self._inbox.position = None  # the new network has its own positions
             self.open(start=wish.start, delivery=wish.delivery, warrant=warrant)
 
     def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
@@ -422,9 +422,9 @@ class Subscription(Generic[Item]):
         raise StopAsyncIteration
 
     async def _more(self, taken: Iterator[Item]) -> bool:
-        """Decode the next block when this one is read; False at the end of the subscription.
+        """Decode the next block when this one has been read; False at the end of the subscription.
 
-        Another reader may have done so meanwhile. Now and then the event loop runs in between.
+        Another reader may have done so meanwhile. From time to time the event loop runs in between.
         """
         if self._pause_due():
             await asyncio.sleep(0)
@@ -435,14 +435,14 @@ class Subscription(Generic[Item]):
         return True
 
     def _pause_due(self) -> bool:
-        """Must the event loop run before the next block?"""
+        """Whether the event loop must run before the next block."""
         due = self._turn_events >= TURN_EVENTS and bool(self._inbox.blocks)
         if due:
             self._turn_events = 0
         return due
 
     def _ended(self) -> bool:
-        """Has the subscription ended? Raises the error if it failed."""
+        """Whether the subscription has ended. Raises the error if it failed."""
         if self._inbox.failure is not None:
             raise self._inbox.failure
         return self._inbox.closed
@@ -454,7 +454,7 @@ class Subscription(Generic[Item]):
             self._release(inbox)
         inbox.current = None
         if inbox.loss_teller is not None:
-            inbox.loss_teller.tell()  # before any of these events comes after all
+            inbox.loss_teller.tell()  # before any later event
         if not inbox.blocks:
             self._turn_events = 0
             return False
@@ -484,8 +484,8 @@ class Subscription(Generic[Item]):
 class Dispatcher(Generic[Item]):
     """Calls a handler with each event, at the end of the turn in which it arrived.
 
-    A plain function gets an event without another iteration of the event loop. Once the handler returns an awaitable,
-    it is called in a task from then on.
+    A plain function gets events without another iteration of the event loop. Once the handler returns an awaitable, it
+    is called in a task from then on.
     """
 
     __slots__ = ("_handler", "_pump", "_run", "_subscription", "go_on_soon")
@@ -496,7 +496,7 @@ class Dispatcher(Generic[Item]):
     ) -> None:  # fmt: skip
         self._subscription, self._handler, self._pump, self._run = subscription, handler, pump, run
         self.go_on_soon = partial(pump.after, self._go_on)
-        """Call the handler with the waiting events at the end of this turn, and then with each new one."""
+        """Call the handler with the waiting events at the end of this turn, and from then on with each new one."""
 
     def _go_on(self) -> None:
         subscription = self._subscription
@@ -511,7 +511,7 @@ class Dispatcher(Generic[Item]):
                     return
             if not subscription._ended():
                 subscription._inbox.tell(self.go_on_soon)
-        except Exception as problem:  # noqa: BLE001 - otherwise the delivering code would fail
+        except Exception as problem:  # noqa: BLE001 - otherwise the delivering code fails
             self._report(f"the subscription to {subscription.topic!r} failed", problem)
 
     async def _await_each(self, event: Item, awaited: Awaitable[None]) -> None:
@@ -532,7 +532,7 @@ class Dispatcher(Generic[Item]):
                 pass
 
     def _call(self) -> tuple[Item, Awaitable[None]] | None:
-        """Call the handler with the rest of the block, until it returns an awaitable."""
+        """Call the handler with the rest of the block, or until it returns an awaitable."""
         for event in self._subscription._items:
             try:
                 result = self._handler(event)
@@ -551,13 +551,13 @@ class Dispatcher(Generic[Item]):
 
 
 def _is_cancelled() -> bool:
-    """Is this task itself cancelled, and not only what its handler waited for?"""
+    """Whether this task itself is cancelled, and not only what its handler waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _counted(items: list[Item], skip: int, stop: int) -> tuple[Iterator[Item], Iterator[Any]]:
-    """Items `skip` to `stop`, twice the same iterator: a list's iterator knows how many are left."""
+    """Items `skip` to `stop`; the same iterator twice, because a list's iterator knows how many are left."""
     iterator = iter(items if skip == 0 and stop == len(items) else items[skip:stop])
     return iterator, iterator
 
@@ -565,12 +565,12 @@ def _counted(items: list[Item], skip: int, stop: int) -> tuple[Iterator[Item], I
 def payloads(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[bytes], Iterator[Any]]:
     """The payloads of a block's events `skip` to `stop`. Raises `Malformed`."""
     items = block.payloads()
-    iterator = iter(items if stop - skip == block.count else items[skip:stop])  # `_counted`, inline: for every block
+    iterator = iter(items if stop - skip == block.count else items[skip:stop])  # `_counted`, inlined: hot path
     return iterator, iterator
 
 
 def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
-    """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
+    """Events `skip` to `stop` of a block, made on demand. Raises `Malformed`."""
     taken, left = _counted(block.payloads(), skip, stop)
     keys, attributes = block.keys(), block.attributes()
     publishers: Iterable[bytes] = repeat(block.publisher)

@@ -34,8 +34,8 @@ T = TypeVar("T")
 class BlockingNode:
     """A peer of a network, for programs without an event loop: `with BlockingNode() as node`.
 
-    In a notebook, call `start()` and `leave()` instead of using a `with` block. A node that was not told to leave does
-    so when Python exits. Calls may come from any thread, except from callbacks of this node.
+    In a notebook, call `start()` and `leave()` instead of using a `with` block. A node that is still running when
+    Python exits leaves then. Calls may come from any thread, except from callbacks of this node.
 
     Args:
         options: those of `Node`.
@@ -177,7 +177,7 @@ class BlockingNode:
         return self._loop.call(self._node.tree(topic, timeout_s=timeout_s))
 
     def trace(self, topic: str, *, timeout_s: float = 10.0) -> TraceStatus:
-        """The way of the topic's next bundle; see `Node.trace`."""
+        """Follow the topic's next bundle; see `Node.trace`."""
         return self._loop.call(self._node.trace(topic, timeout_s=timeout_s))
 
 
@@ -237,7 +237,7 @@ class BlockingPublisher:
         return self._publisher.sequence
 
     def close(self) -> None:
-        """Send what waits, and stop publishing. The node keeps events until they are stable."""
+        """Send waiting events, and stop publishing. The node keeps events until they are stable."""
         if self._loop.running:
             self._loop.run(self._publisher.close)
 
@@ -251,7 +251,7 @@ class BlockingSubscription:
     def __init__(self, loop: "_LoopThread", subscription: Subscription[Event]) -> None:
         self._loop, self._subscription = loop, subscription
         self._events: Iterator[Event] = iter(())
-        self._next: Future[list[Event]] | None = None  # goes on when a call gave up waiting for it
+        self._next: Future[list[Event]] | None = None  # continues after a call gave up waiting for it
 
     def __enter__(self) -> "BlockingSubscription":
         return self
@@ -287,7 +287,7 @@ class BlockingSubscription:
             while len(events) < count and (event := self._take(timeout_s)) is not None:
                 events.append(event)
         except TimeoutError:
-            pass  # what came is the answer
+            pass  # the events so far are the answer
         except BaseException:
             self._events = chain(events, self._events)
             raise
@@ -300,9 +300,10 @@ class BlockingSubscription:
 
     @property
     def lost(self) -> list[Loss]:
-        """The latest loss reports in the order in which they came; `lost_count` counts all lost events.
+        """The latest loss reports in order of arrival; `lost_count` counts all lost events.
 
-        A later report may concern earlier events: what was cut is known at once, what nobody has only after a search.
+        A later report may concern earlier events: a cut is known at once, but that no peer has an event only after a
+        search.
         """
         return self._subscription.lost
 
@@ -324,7 +325,7 @@ class BlockingSubscription:
         if self._next is None:
             self._next = self._loop.begin(self._subscription.batch())
         if timeout_s is not None and timeout_s <= 0 and self._loop.running:
-            self._loop.run(_nothing)  # events that are there already need a turn of the node
+            self._loop.run(_nothing)  # events that have already arrived need a turn of the node
         try:
             events = self._next.result(timeout_s)
         except CancelledError:  # the node has left
@@ -368,7 +369,7 @@ class _LoopThread:
         thread.join()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Have a coroutine run in the loop. Raises `LocalError` where that would never end."""
+        """Start a coroutine in the loop. Raises `LocalError` where it would never end."""
         problem = None
         if self._process != os.getpid():
             problem = "the node runs in the process that this one was forked from; make one here"
@@ -384,7 +385,7 @@ class _LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; Ctrl-C cancels it."""
+        """Run a coroutine in the loop and return its result; Ctrl-C cancels it."""
         future = self.begin(work)
         try:
             return future.result()
@@ -395,7 +396,7 @@ class _LoopThread:
             raise
 
     def run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """The function's result, called in the loop's thread."""
+        """Call a function in the loop's thread and return its result."""
 
         async def call() -> T:
             return function(*args, **options)

@@ -41,7 +41,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 
-GATHER_S = 2.0  # until the peers on a bundle's way have told of it; a guess, as for a walk through a tree
+GATHER_S = 2.0  # until the peers on a bundle's path have answered; a guess, as for a walk through a tree
 
 
 class Node(Endpoint):
@@ -196,7 +196,7 @@ class Node(Endpoint):
             self._publishing.close()
             for inbox in self._peer.subscribers():
                 if isinstance(inbox, Inbox):
-                    inbox.close()  # `async for` ends after what came
+                    inbox.close()  # `async for` ends after the events that arrived
             await self._leave_networks()
             self._publishing.end_moved()
             for batcher in batchers:
@@ -206,19 +206,19 @@ class Node(Endpoint):
             await self._startup.close()
 
     async def manage_scope(self, file: Path | str, *, state: Path | str | None = None) -> str:
-        """Run the manager of the scope that a file describes (docs/scope-files.md) in this node: the scope's name.
+        """Run the manager of a scope, described by a file (docs/scope-files.md), in this node; returns its name.
 
-        It keeps its state in the data folder, and comes back as the same manager. Members enter with
-        `Node(scope="NAME@HOST:PORT")`. `state` is a file that `quillcast scope export` wrote: the manager goes on here,
-        and members follow it.
+        It keeps its state in the data folder and restarts as the same manager. Members enter with
+        `Node(scope="NAME@HOST:PORT")`. `state` is a file that `quillcast scope export` wrote: the manager continues
+        here, and members follow it.
 
-        Raises `LocalError` for what is wrong in the file, with its line, without a data folder, and if another peer of
+        Raises `LocalError` for an error in the file, with its line, if there is no data folder, and if another peer of
         the network runs the manager of a scope with this name.
         """
         self._check_open()
         path, state_file = arguments.path("file", file) or Path(file), arguments.path("state", state)
         exported = read_exported(state_file) if state_file is not None else None
-        scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of others start processes
+        scope = await asyncio.to_thread(served, path, self._presences.note)  # policies of packages start processes
         try:
             if exported is None and self._presence.managing.is_new(scope.scope.name):
                 await self._presence.scope_questions.check_unmanaged(scope.scope.name)
@@ -229,7 +229,7 @@ class Node(Endpoint):
         return scope.scope.name
 
     def invite_to_scope(self, scope: str) -> str:
-        """A join line of a scope whose manager runs in this node: `Node(scope=...)` takes it.
+        """Return a join line of a scope whose manager runs in this node, for `Node(scope=...)`.
 
         It works once, within `LiveConfig.token_life_s`. A member that entered with it stays admitted.
         Raises `LocalError` if the scope's file does not say `join_line = true`, and `DiskFailed`.
@@ -245,18 +245,18 @@ class Node(Endpoint):
     async def set_policy(
         self, scope: str, pattern: str, policy: str, parameters: Mapping[str, Any] | None = None, *, sha256: str = ""
     ) -> PolicyChange:
-        """Let a policy decide for the topics of a pattern, in a scope whose manager runs in this node.
+        """Choose the policy for the topics that match a pattern, in a scope whose manager runs in this node.
 
-        It precedes the rules of the scope's file, the latest first, and is kept across restarts. `sha256` pins
-        `FILE.py:Class`, which is looked for beside the scope's file.
+        It takes precedence over the rules of the scope's file and over earlier calls, and is kept across restarts.
+        `sha256` pins `FILE.py:Class`; the file is looked for beside the scope's file.
 
-        Raises `LocalError` for an unknown scope, policy or parameter, with what there is, and `DiskFailed`.
+        Raises `LocalError` for an unknown scope, policy or parameter, naming the known ones, and `DiskFailed`.
         """
         self._check_open()
         return await self._presence.managing.set_policy(scope, topic_rule(pattern, policy, parameters, sha256=sha256))
 
     def unset_policy(self, scope: str, pattern: str) -> PolicyChange:
-        """Return to what the scope's file says for the topics of a pattern. Raises `LocalError`."""
+        """Return to the rules of the scope's file for the topics of a pattern. Raises `LocalError`."""
         self._check_open()
         return self._presence.managing.unset_policy(scope, pattern)
 
@@ -303,11 +303,11 @@ class Node(Endpoint):
         return self._inspector.traffic()
 
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
-        """The topic's live tree, walked from the root: parents, children, and how far each peer is.
+        """The topic's live tree, walked from the root: parents, children, and how far each peer has come.
 
-        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`lags`) and how many events and
-        seconds those are behind the root; `unresponsive` names peers that did not answer, `complete` says whether all
-        did. A query creates no topic: an unknown one has no root, and `settings` is None.
+        Returns the answers that arrive within `timeout_s`: `peers`, each with its subscriptions (`lags`) and how many
+        events and seconds those are behind the root. `unresponsive` names peers that did not answer, and `complete`
+        says whether all did. A query creates no topic: an unknown one has no root, and `settings` is None.
         """
         check_topic(topic)
         await self._ready(arguments.seconds("timeout_s", timeout_s))
@@ -316,9 +316,9 @@ class Node(Endpoint):
     async def trace(self, topic: str, *, timeout_s: float = 10.0) -> TraceStatus:
         """Follow the topic's next bundle through all peers, channels and filters.
 
-        Waits up to `timeout_s` for a bundle, and then up to 2 s for the peers on its way to tell of it. Nothing is
-        published for this: if no bundle came in time, there are no `hops`. `unresponsive` names peers to which it went
-        and that did not answer.
+        Waits up to `timeout_s` for a bundle, and then up to 2 s for the answers of the peers on its path. Nothing is
+        published for this: if no bundle came in time, there are no `hops`. `unresponsive` names peers that were sent
+        the bundle and did not answer.
         """
         check_topic(topic)
         await self._ready(arguments.seconds("timeout_s", timeout_s))
@@ -330,30 +330,30 @@ class Node(Endpoint):
         return self._presence.admits
 
     def invite(self, attributes: Mapping[str, str] | None = None) -> JoinLine:
-        """A join line for another machine. It works once, within `LiveConfig.token_life_s`.
+        """Return a join line for another machine. It works once, within `LiveConfig.token_life_s`.
 
         `attributes` are written into the machine's certificates, for scopes that ask for them: `organization`,
         `organizational_unit`, `locality`, `country`.
 
-        Raises `LocalError` unless this node holds the network's credential, and for other attributes.
+        Raises `LocalError` if this node does not hold the network's credential, or for other attributes.
         """
         self._check_open()
         return self._presence.invite(attributes or {})
 
     def invite_client(self) -> str:
-        """A line with which applications of other devices use this node as their peer: `quillcast.connect(line=...)`.
+        """Return a line for applications on other devices, which then use this node: `quillcast.connect(line=...)`.
 
-        Any number of them may, until the node ends or the line is revoked. They are its clients as those of its own
-        machine are.
+        Any number of applications may use it, until the node ends or the line is revoked. They are clients of this node
+        like those of its own machine.
         """
         self._check_open()
         return str(self._presence.clients.line())
 
     def revoke_client(self, line: str = ALL_LINES) -> int:
-        """Revoke a line that `invite_client` gave, or "all" of them; returns how many clients that disconnected.
+        """Revoke a line of `invite_client`, or "all" of them; returns how many clients this disconnected.
 
-        Nobody connects with it any more. Those who did are disconnected at once, from this node and from the peers that
-        serve them directly. Raises `LocalError` for a line that is not valid here.
+        The line admits no more clients. Clients that used it are disconnected at once, from this node and from the
+        peers that serve them directly. Raises `LocalError` for a line that is not valid here.
         """
         self._check_open()
         return self._presence.clients.revoke(None if line == ALL_LINES else ClientLine.parse(line))
@@ -374,7 +374,7 @@ class Node(Endpoint):
         self._links.plug_in()
 
     def _answerers(self) -> dict[str, Answerer]:
-        """What the control socket answers."""
+        """The questions that the control socket answers."""
 
         async def topics() -> tuple[TopicStatus, ...]:
             return self._inspector.topics()
@@ -383,7 +383,7 @@ class Node(Endpoint):
             return str(self.invite(attributes))
 
         async def take_credential(step: str, credential: str, pid: int) -> None:
-            if not self._stopped:  # else it leaves anyway
+            if not self._stopped:  # otherwise it leaves anyway
                 await self._ready(STEP_S)
                 await self._migration.take(step, credential, pid)
 
@@ -481,7 +481,7 @@ class Node(Endpoint):
 
 
 def _at_once(answerer: Callable[..., Any]) -> Answerer:
-    """An answer that nothing has to be awaited for."""
+    """Make an asynchronous answer of a function that waits for nothing."""
 
     async def answer(**arguments: Any) -> Any:
         return answerer(**arguments)
