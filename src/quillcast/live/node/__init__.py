@@ -1,1 +1,1 @@
-"""The public API: `Node`, `BlockingNode`, and what a node is composed of."""
+"""The public API: `Node`, `BlockingNode`, and the parts of a node."""

@@ -1,4 +1,4 @@
-"""What the calls of a node are given, checked: each mistake is one `LocalError` that names the value."""
+"""Checks the arguments of a node's calls: each mistake is one `LocalError` that names the value."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from quillcast.live.discovery.runtimefolder import chosen_network
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.protocol.config import Config
 
-BATCHES_MIN = 2  # that buffers have to hold, each of the largest size: one is kept while the next comes
+BATCHES_MIN = 2  # of the largest size, which buffers must hold: one is kept while the next arrives
 
 
 def patience_s(wait_s: Any) -> float:
@@ -25,16 +25,16 @@ def patience_s(wait_s: Any) -> float:
 
 
 def entry_timeout_s(wait_s: float | None, scopes: Sequence[ScopeAddress], live: LiveConfig) -> float:
-    """How long a node may take to become part of its network. A member of scopes waits for their managers."""
+    """How long a node may take to join its network. A member of scopes waits for their managers."""
     if not scopes:
         return live.join_timeout_s
     return math.inf if wait_s is None else float(wait_s) or live.join_timeout_s
 
 
 def check_buffers(config: Config, live: LiveConfig) -> None:
-    """Do the buffers hold two of the largest batches that publishers here seal? Raises `LocalError`.
+    """Raise `LocalError` unless the buffers hold two of the largest batches that publishers here seal.
 
-    With less they are over their budget whenever a batch is in transit, and subscribers that keep up are cut.
+    Smaller buffers exceed their budget whenever a batch is in transit, and subscribers that keep up are cut.
     """
     budget_bytes, needed_bytes = config.topics.budget_bytes, BATCHES_MIN * live.publish_bytes
     if budget_bytes < needed_bytes:
@@ -45,12 +45,12 @@ def check_buffers(config: Config, live: LiveConfig) -> None:
 
 
 def contact_addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:
-    """As they were given; a single one is easily given by itself."""
+    """The addresses, also if a single one is given as text."""
     return (contacts,) if isinstance(contacts, str) else tuple(arguments.names("contacts", contacts))
 
 
 def scope_addresses(scope: Sequence[str] | str | None) -> tuple[ScopeAddress, ...]:
-    """The scopes to be a member of, the preferred one first. Raises `LocalError`."""
+    """The scopes to be a member of, preferred one first. Raises `LocalError`."""
     if isinstance(scope, str) or scope is None:
         return () if scope is None else (ScopeAddress.parse(scope),)
     scopes = tuple(map(ScopeAddress.parse, arguments.names("scope", scope)))
@@ -61,14 +61,14 @@ def scope_addresses(scope: Sequence[str] | str | None) -> tuple[ScopeAddress, ..
 
 
 def parsed_join_line(join: JoinLine | str | None) -> JoinLine | None:
-    """The line to join with. Raises `LocalError`."""
+    """The join line. Raises `LocalError`."""
     if isinstance(join, str):
         return JoinLine.parse(join)
     return arguments.instance("join", join, JoinLine, "the line that a peer of the network printed")
 
 
 def network_name(given: str | None, join: JoinLine | None) -> str:
-    """The network's name; that of the line to join with, where none was chosen."""
+    """The network's name: the given one, or else that of the join line."""
     network = chosen_network(arguments.instance("network", given, str, "a name as text"))
     if join is None or join.network == network:
         return network

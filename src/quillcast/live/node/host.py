@@ -26,7 +26,7 @@ def new_incarnation() -> bytes:
 
 
 def clock() -> Callable[[], float]:
-    """A monotonic clock. Where there is one, it goes on while the machine is suspended, as leases elsewhere do."""
+    """A monotonic clock, if possible one that runs while the machine is suspended, as leases elsewhere do."""
     return partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
 
 

@@ -24,17 +24,17 @@ from quillcast.protocol.topics.state.retention import total
 
 RATE_S_MIN = 1.0  # rates are measured over at least this time
 REFUSED = "refused_"
-"""What begins the counters of connections that were closed for what came on them; the reason follows."""
+"""The prefix of the counters of connections that were closed because of what arrived on them; the reason follows."""
 
 
 class Inspector:
-    """Reads the state of one peer, and changes nothing."""
+    """Reads the state of one peer without changing anything."""
 
     def __init__(
         self, peer: Peer, links: Links, pump: Pump, journal: Journal | None, looked_in: str, clients: Sized,
         look: Callable[[], None],
     ) -> None:  # fmt: skip
-        """`look` adds a problem if the data folder is gone."""
+        """`look` adds a problem if the data folder was removed."""
         self._peer, self._links, self._pump, self._journal, self._looked_in = peer, links, pump, journal, looked_in
         self._clients, self._look = clients, look
         self._started_at = time.monotonic()
@@ -78,7 +78,7 @@ class Inspector:
         )
 
     def traffic(self) -> Traffic:
-        """What the links carried since the start, and how many are open; the cost does not depend on topics."""
+        """How many links are open, and what links carried since the start; the cost does not depend on topics."""
         connected = sum(link.connection is not None for link in self._links.links.values())
         return Traffic(connected, counters(self._links.counters, self._peer.table))
 
@@ -92,7 +92,7 @@ class Inspector:
         return tuple(sorted(found, key=lambda topic: topic.name))
 
     async def tree(self, name: str, timeout_s: float) -> TreeStatus:
-        """The live tree of a topic, as far as peers answered in time, and the progress of each subscription."""
+        """The live tree of a topic, from the peers that answered in time, and the progress of each subscription."""
         inspection = self._peer.topics.inspection
         number = self._pump.call(inspection.survey, name)
         branches = inspection.surveys[number]
@@ -100,18 +100,18 @@ class Inspector:
             async with asyncio.timeout(timeout_s):
                 await self._pump.until(lambda: treestatus.is_whole(branches))
         except TimeoutError:
-            pass  # the result shows who answered, and that it is incomplete
+            pass  # the result shows which peers answered, and that it is incomplete
         finally:
             inspection.end_survey(number)
         return treestatus.tree_status(name, branches, self._addresses())
 
     def _addresses(self) -> dict[bytes, str]:
-        """Where the neighbours of this peer listen, and the peer itself."""
+        """Where this peer and its neighbours listen."""
         contacts = [self._links.contact, *(link.contact for link in self._links.links.values())]
         return {contact.node_id: contact.address for contact in contacts}
 
     async def trace(self, name: str, timeout_s: float, gather_s: float) -> TraceStatus:
-        """The way of the next bundle of a topic, if one comes in time; peers then have `gather_s` to tell of it."""
+        """The trace of a topic's next bundle, if one comes in time; peers then have `gather_s` to answer."""
         topics, pump = self._peer.topics, self._pump
         number = pump.call(topics.inspection.survey, name, timeout_s)
         branches, told = topics.inspection.surveys[number], topics.tracing.hops[number]
@@ -121,7 +121,7 @@ class Inspector:
             async with asyncio.timeout(gather_s):
                 await pump.until(lambda: tracestatus.is_traced(told.values(), branches))
         except TimeoutError:
-            pass  # the result shows who told of it
+            pass  # the result shows which peers answered
         finally:
             topics.inspection.end_survey(number)
         return tracestatus.trace_status(name, told.values(), branches, self._addresses())
@@ -136,7 +136,7 @@ class Inspector:
         )
 
     def _waiting(self) -> Iterator[str]:
-        """A line for each topic that has as many publishers, subscribers or streams of sources as it may have."""
+        """A line for each topic that has its maximum of publishers, subscribers or streams of sources."""
         topics = self._peer.topics
         publishers = {topic: bound for topic in topics.publishing.topics() if (bound := topics.publishing.bound(topic))}
         yield from (f"publishers here wait: {bound}" for bound in publishers.values())
@@ -148,7 +148,7 @@ class Inspector:
             yield f"topic {descriptor.name if descriptor is not None else topic.hex()}: {why}"
 
     def _take_rates(self) -> None:
-        """Events per second since the last call, but over at least `RATE_S_MIN`."""
+        """Compute events per second since the last call, over at least `RATE_S_MIN`."""
         now = time.monotonic()
         since, before = self._before
         if now - since < RATE_S_MIN:
@@ -161,7 +161,7 @@ class Inspector:
 
 
 def silences(memberships: Iterable[Membership]) -> Iterator[str]:
-    """A line for each scope in which the peer waits to take part, or whose manager gives no sign of life."""
+    """A line for each scope that the peer waits to take part in, or whose manager is silent."""
     for each in memberships:
         if each.obstacle:
             yield f"{scopestatus.WAITS}: {each.obstacle}"

@@ -1,4 +1,4 @@
-"""Finds the peers that run the managers of a node's scopes, and goes on looking for those that do not answer."""
+"""Finds the peers that run the managers of a node's scopes, and keeps looking for those that do not answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.messages import ScopeAt
 from quillcast.protocol.scoping.scoping import Scoping
 
-PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0  # between attempts, each twice as long as the one before; a guess
+PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0  # between attempts, each pause twice as long as the one before; a guess
 
 
 def awaited(scope: ScopeAddress) -> Party:
@@ -27,23 +27,23 @@ def awaited(scope: ScopeAddress) -> Party:
 
 
 class ManagerSearch:
-    """Tells a peer that is to be a member of scopes where their managers run, or why that is not known."""
+    """Tells a member of scopes where their managers run, or why that is unknown."""
 
     def __init__(
         self, links: Links, pump: Pump, scoping: Scoping, where: Callable[[str], Awaitable[ScopeAt]]
     ) -> None:  # fmt: skip
-        """`where` asks the network where the manager of a scope of this name runs."""
+        """`where` asks the network where the manager of the scope with this name runs."""
         self._links, self._pump, self._scoping, self._where = links, pump, scoping, where
         self._keys: Mapping[bytes, bytes] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self, scopes: Iterable[ScopeAddress], keys: Mapping[bytes, bytes] = MappingProxyType({})) -> None:
-        """Look for the managers of these scopes. By their ids: the `keys` of those of which it was a member before."""
+        """Look for the managers of these scopes, by id for former memberships: `keys` are the keys of those scopes."""
         self._keys = keys
         self._tasks = [self._pump.loop.create_task(self._search(scope)) for scope in scopes]
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop searching."""
         for task in self._tasks:
             task.cancel()
 
@@ -65,7 +65,7 @@ class ManagerSearch:
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     async def _locate(self, scope: ScopeAddress) -> Contact:
-        """The peer that runs a scope's manager, which answers. Raises `QuillcastError`."""
+        """Find the peer that runs a scope's manager and answers. Raises `QuillcastError`."""
         if scope.address:
             return await self._links.greet(scope.address)
         known = (await self._where(scope.name)).succession

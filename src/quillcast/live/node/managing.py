@@ -41,7 +41,7 @@ class Managing:
         self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object], token_life_s: float,
         surroundings: Surroundings,
     ) -> None:  # fmt: skip
-        """`store` keeps the managers' states; `tell` is given a line for each problem."""
+        """`store` keeps the managers' states; `tell` gets a line for each problem."""
         self._surroundings = surroundings
         self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
         self._token_life_s = token_life_s
@@ -51,16 +51,16 @@ class Managing:
         scoping.tell(self._ended, self._obstructed, tell)
 
     def is_new(self, name: str) -> bool:
-        """Has the data folder no state of a manager of this scope?"""
+        """Whether the data folder has no state of a manager of this scope."""
         return self._store is not None and self._store.scope(name) is None
 
     async def manage(
         self, scope: Served, contact: Contact, links: Links, exported: ExportedScope | None = None
     ) -> None:
-        """Run the manager of a scope: the one that it was before, if the data folder knows it.
+        """Run the manager of a scope; if the data folder has its state, it continues as the same manager.
 
-        `exported` is what it was at another peer. Raises `LocalError` without a data folder: members would not heed a
-        manager that has forgotten them. Raises it, too, for a superscope whose manager is not there.
+        `exported` is its state at another peer. Raises `LocalError` without a data folder, because members would ignore
+        a manager that has forgotten them, and for a superscope whose manager cannot be found.
         """
         name = scope.scope.name
         if (store := self._store) is None:
@@ -91,7 +91,7 @@ class Managing:
     async def _superscope(
         self, scope: Superscope, contact: Contact, links: Links, known: Mapping[bytes, Party]
     ) -> Party:
-        """The party of a superscope; one that is `known` may be silent. Raises `LocalError` if it cannot be found."""
+        """The party of a superscope; a `known` one may be silent. Raises `LocalError` if it cannot be found."""
         id_ = scope_id(scope.name.encode())
         if not scope.address and id_ not in self._scoping.managers:
             raise LocalError(
@@ -118,22 +118,22 @@ class Managing:
         return msgspec.structs.replace(status, challenge=self._challenges[name])
 
     def sees_all(self, asker: Contact, scope: bytes) -> bool:
-        """Is a peer a member of a scope that is managed here, or this peer? Raises `LocalError`."""
+        """Whether a peer is this peer, or a member of a scope that is managed here. Raises `LocalError`."""
         members = self._manager(scope).state.members.values()
         return asker.node_id in {self._scoping.host.me, *(member.party.contact.node_id for member in members)}
 
     def challenge(self, scope: bytes) -> str:
-        """What an operator is to sign now to change a scope that is managed here. Raises `LocalError`."""
+        """What an operator must sign now to change a scope that is managed here. Raises `LocalError`."""
         return self._challenges[self._manager(scope).state.scope.name]
 
     def shown(self, scope: bytes, *, whole: bool) -> ScopeStatus:
-        """A scope that is managed here, whole or as peers see it that are no members. Raises `LocalError`."""
+        """A scope that is managed here: whole, or as peers that are not members see it. Raises `LocalError`."""
         manager = self._manager(scope)
         status = self._status(manager)
         return status if whole else for_others(status, manager)
 
     async def changed_by(self, asker: Contact, scope: bytes, signed: SignedChange) -> PolicyChange | str:
-        """What an operator signed, and this peer passed on, is done. Raises `LocalError` and `DiskFailed`."""
+        """Carry out a change that an operator signed and this peer passed on. Raises `LocalError` and `DiskFailed`."""
         name = self._manager(scope).state.scope.name
         try:
             change = opened(
@@ -168,12 +168,12 @@ class Managing:
         return self._served[name].rules
 
     def invite(self, name: str, address: str) -> ScopeAddress:
-        """A join line of a scope that is managed here. Raises `LocalError` if there is no such scope or no line."""
+        """Return a join line of a scope managed here. Raises `LocalError` if there is no such scope or no join line."""
         self.rules(name)
         return self._admissions[name].invite(address, self._token_life_s)
 
     async def set_policy(self, name: str, rule: TopicRule) -> PolicyChange:
-        """Let this rule decide in a scope from now on, also after a restart. Raises `LocalError` and `DiskFailed`."""
+        """Apply this rule in a scope from now on, also after a restart. Raises `LocalError` and `DiskFailed`."""
         opened = await asyncio.to_thread(self.rules(name).opened, rule)  # it may start a process
         return self._changed(name, rule.pattern, lambda rules: rules.set(opened))
 
@@ -182,7 +182,7 @@ class Managing:
         return self._changed(name, pattern, lambda rules: rules.unset(pattern))
 
     def close(self) -> None:
-        """End the processes of policies."""
+        """End the processes of the policies."""
         for scope in self._served.values():
             scope.rules.close()
 
@@ -194,7 +194,7 @@ class Managing:
         change(rules)
         if not self._pump.call(self._scoping.set_policies, id_, rules.settings):
             raise DiskFailed(f"the manager of scope {name} could not save the change, and has ended; see its problems")
-        self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)  # an operator elsewhere saw what was before
+        self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)  # operators elsewhere saw the old state
         after = {topic: shown_rule(rules, rule) for topic in before if (rule := rules.rule(topic)) is not None}
         changed = tuple(TopicPolicy(topic, old, after[topic]) for topic, old in before.items() if after[topic] != old)
         return PolicyChange(name, pattern, shown_rules(rules), changed)
@@ -225,7 +225,7 @@ class Managing:
 def topic_rule(
     pattern: str, policy: str, parameters: Mapping[str, Any] | None = None, *, sha256: str = ""
 ) -> TopicRule:
-    """A rule that an operator sets. Raises `LocalError` for one that no file could hold."""
+    """Make a rule that an operator sets. Raises `LocalError` if no scope file could contain it."""
     given = {"pattern": pattern, "policy": policy, "parameters": parameters or {}, "sha256": sha256}
     try:
         return msgspec.convert(given, TopicRule)

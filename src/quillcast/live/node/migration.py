@@ -1,7 +1,7 @@
-"""How a running node without a credential becomes a member of its network, when this machine's other peers are members.
+"""How a running node without a credential becomes a member of its network when other peers of this machine are members.
 
 The node has two peers for a while: it joins the members, subscribes there, moves its publishers, and leaves the former
-network once what it published there is safe. `live.admission.adoption` says why there are three steps.
+network when the events that it published there are safe. `live.admission.adoption` explains the three steps.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from quillcast.live.node.presence import Presence, Presences, Setting
 from quillcast.live.node.startup import Startup
 
 _WATCH_S = 2.0  # between searches for members that other users run; a guess
-_DRAIN_S = 0.05  # a guess: how long a subscription may wait for room in a network that is being left
-_SAFE_S = 10.0  # ... and beyond a lease, for what was published there to become stable; a guess
+_DRAIN_S = 0.05  # how long a subscription may wait for room in a network that the node is leaving; a guess
+_SAFE_S = 10.0  # ... and how much longer than a lease its events may take to become stable there; a guess
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Migration:
-    """Moves a node from the network without a credential to that of the members. `run` starts tasks of the node."""
+    """Moves a node from the network without a credential to the members' network. `run` starts tasks of the node."""
 
     def __init__(
         self, presences: Presences, setting: Setting, startup: Startup, publishers: Publishers, run: Run
@@ -37,11 +37,11 @@ class Migration:
         self._stopped = False
 
     def stop(self) -> None:
-        """The node leaves all its networks itself."""
+        """The node leaves all its networks itself; stop."""
         self._stopped = True
 
     def settle_in(self) -> None:
-        """The node is part of a network now: remember it. Without a credential, watch for members."""
+        """The node is part of a network now: remember that. Without a credential, watch for members."""
         presence, registry = self._presences.current, self._startup.registry
         presence.keep_contacts()
         if presence.memory is not None:
@@ -50,7 +50,7 @@ class Migration:
             self._run(self._watch_for_members())
 
     async def bring_others_over(self) -> None:
-        """Ask this user's other peers here that run without the credential to take it on; note which do not."""
+        """Ask this user's other peers here without the credential to adopt it; note which do not."""
         links, registry = self._presences.current.links, self._startup.registry
         if links.handshake.tls is None:
             return
@@ -62,11 +62,11 @@ class Migration:
         for other in others:
             if other not in own:
                 with contextlib.suppress(Unreachable):
-                    await links.greet(other.address)  # it hears why that fails
+                    await links.greet(other.address)  # this peer is told why that fails
                 self._presences.note(unheard(other, self._setting.network))
 
     async def take(self, step: str, credential: str, pid: int) -> None:
-        """Take a step towards the network's credential, as a member's process asks. Raises why that fails."""
+        """Take a step of adopting the credential, as a member's process asks. Raises the reason if it fails."""
         presences = self._presences
         try:
             if presences.current.membership is None and self._startup.resolver.adoptable != credential:
@@ -78,7 +78,7 @@ class Migration:
             raise
 
     async def _watch_for_members(self) -> None:
-        """Members that other users run cannot ask this peer to take their credential on, and it could not."""
+        """Watch for members that other users run: this peer cannot adopt the credential then."""
         while self._presences.current.membership is None:
             entries = self._startup.registry.all_entries()
             members = [other for other in entries if other.credential and not other.is_own]
@@ -88,7 +88,7 @@ class Migration:
             await asyncio.sleep(_WATCH_S)
 
     async def _join_members(self) -> None:
-        """Become a member, and subscribe there to all that this node subscribes to."""
+        """Become a member, and subscribe among the members to all topics of this node's subscriptions."""
         former = self._presences.current
         if former.membership is not None:
             return
@@ -105,7 +105,7 @@ class Migration:
         for subscription in subscriptions:
             subscription.move(presence.warrant(subscription.topic, subscription.credentials))
         for subscription in subscriptions:
-            with contextlib.suppress(QuillcastError):  # its reader hears why it failed
+            with contextlib.suppress(QuillcastError):  # its reader is told why it failed
                 await subscription.started()
         self._run(self._drain(former))
         self.settle_in()
@@ -116,7 +116,7 @@ class Migration:
             presence.pump.loop.call_soon(self._setting.on_problem, line)
 
     async def _become_member(self) -> Presence:
-        """A second peer of this node, which is part of the members' network."""
+        """Open a second peer of this node, in the members' network."""
         timeout_s = self._setting.live.join_timeout_s
         membership = await self._startup.resolver.find(timeout_s)
         presence = await self._startup.present(None, membership)
@@ -130,7 +130,7 @@ class Migration:
         return presence
 
     async def _drain(self, former: Presence) -> None:
-        """Pass on to the former peer where readers made room, and which subscriptions were closed."""
+        """Tell the former peer where readers made room and which subscriptions were closed."""
         while self._presences.former is former:
             await asyncio.sleep(_DRAIN_S)
             for handle in list(former.peer.topics.subscribing.all()):
@@ -139,13 +139,13 @@ class Migration:
                     former.pump.call(former.peer.unsubscribe if inbox.closed else former.peer.drained, handle)
 
     async def _publish_to_members(self) -> None:
-        """Publish among the members from now on, once what was published so far is safe in the former network."""
+        """Publish among the members from now on, once all earlier events are safe in the former network."""
         former = self._presences.former
         if former is not None:
             await self._publishers.move(former, ASK_S / 2)
 
     async def _leave_former(self) -> None:
-        """Leave the network without the credential, once what was published there is safe or had a lease's time."""
+        """Leave the network without the credential, once events published there are safe or had a lease's time."""
         former = self._presences.former
         if former is None:
             return
@@ -158,7 +158,7 @@ class Migration:
         await former.close()
 
     def _cut_off(self, pid: int, why: str) -> None:
-        """Process `pid` is a member of this node's network and this node cannot become one: every caller is told."""
+        """Process `pid` is a member of this network and this node cannot become one: fail every call with that."""
         error = LocalError(
             f"process {pid} of this machine has the credential of network {self._setting.network!r}, and this peer "
             f"cannot hear it: {why}; start it again with --join and the line that `quillcast node --invite` prints, or "

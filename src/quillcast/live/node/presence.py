@@ -1,4 +1,4 @@
-"""A node's peer in one network: its identity, sockets, files and protocols; everything but the application's side.
+"""A node's peer in one network: its identity, sockets, files and protocols; everything except the application's side.
 
 A node has one, or two while it adopts its network's credential (`live.admission.adoption`).
 """
@@ -64,9 +64,9 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.publishing.publisher import Publisher
 
 TAKES_PART = "takes part in the scope"
-"""How the line begins that tells that a peer no longer waits (`WAITS`)."""
-_NOTICE_S = 2.0  # until that is told; a guess
-_MANAGER_S = 3.0  # for a manager to start in a peer that runs already; a guess
+"""How the line begins that says that a peer no longer waits (`WAITS`)."""
+_NOTICE_S = 2.0  # until that line is shown; a guess
+_MANAGER_S = 3.0  # for a manager to start in a running peer; a guess
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Presence:
         self.memory: Memory | None = None
         self.journal: Journal | None = None
         self._leave_within_s: float | None = None
-        self._is_shown = False  # do others of this machine know that it has joined?
+        self._is_shown = False  # whether other peers of this machine can see that it has joined
         self._store = store
         self._stack = AsyncExitStack()
         if membership is not None:
@@ -111,7 +111,7 @@ class Presence:
     async def open(
         self, listener: socket.socket | None, given: Sequence[str], answerers: Mapping[str, Answerer]
     ) -> None:
-        """Open everything but the network. Without a `listener` it listens where the peers that it knows can reach it.
+        """Open everything except the network. Without a `listener`, it listens where known peers can reach it.
 
         `given` are addresses to join through, `answerers` the answers of its control socket.
         """
@@ -157,23 +157,23 @@ class Presence:
         stack.callback(self.registry.leave, self.contact)
         stack.push_async_callback(self.clients.close)
         takeovers = {QUESTION: self.clients.connect}
-        self.registry.leave(self.contact)  # what this peer left behind if it was killed: others would remove the socket
+        self.registry.leave(self.contact)  # leftovers of a killed peer: others would remove the socket
         control = ControlServer(self.registry.control_path(self.contact), answerers, takeovers)
         await stack.enter_async_context(control)
 
     async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:
-        """Register this peer on its machine, and find others to join through (`find_contacts`)."""
+        """Register this peer on its machine, and find peers to join through (`find_contacts`)."""
         return await find_contacts(
             self.links, self.registry, given, self.remembered(), may_be_first=may_be_first, patient=patient
         )
 
     async def _where(self, given: Sequence[str], scope: str) -> ScopeAt:
-        """Where the manager of a scope runs, as those know through whom this peer may join. Raises `Unreachable`."""
+        """Ask the peers through which this peer may join where a scope's manager runs. Raises `Unreachable`."""
         through = await self.find(given, may_be_first=False, patient=True)
         return await self.scope_questions.where(scope, through)
 
     async def entered(self, timeout_s: float) -> None:
-        """Wait as `joined` does. If it takes long, tell for what a member of scopes waits, and when that is over."""
+        """Wait as `joined` does. If it takes long, report what a member of scopes waits for, and when that ends."""
         told = list[str]()
         notice = self.pump.loop.call_later(_NOTICE_S, lambda: told.extend(self._tell_waiting()))
         try:
@@ -186,7 +186,7 @@ class Presence:
     def _tell_waiting(self) -> Iterator[str]:
         if why := self.peer.scoping.obstacle():
             line = f"{WAITS}: {why}"
-            self.links.problems.tell_only(line)  # `status` shows it as long as it holds
+            self.links.problems.tell_only(line)  # `status` shows it while it holds
             yield line
 
     def _part(self) -> str:
@@ -198,13 +198,13 @@ class Presence:
         return f"{names}, as before its restart: {'; '.join(silences(silent))}"
 
     async def joined(self, timeout_s: float) -> None:
-        """Wait until the peer is part of the network. Raises `NotJoined`."""
+        """Wait until the peer has joined the network. Raises `NotJoined`."""
         peer, scoping = self.peer, self.peer.scoping
         try:
             async with asyncio.timeout(timeout_s):
                 await self.pump.until(lambda: peer.has_entered or scoping.is_refused or scoping.is_unmanaged)
                 if not peer.has_entered and scoping.is_unmanaged:
-                    with suppress(TimeoutError):  # its manager may be about to start there
+                    with suppress(TimeoutError):  # its manager may be about to start at that peer
                         async with asyncio.timeout(_MANAGER_S):
                             await self.pump.until(lambda: peer.has_entered or scoping.is_refused)
         except TimeoutError as problem:
@@ -220,16 +220,16 @@ class Presence:
             ) from problem  # fmt: skip
         if not peer.has_entered:
             raise NotJoined(scoping.obstacle())
-        if not self._is_shown:  # others of this machine may join through it
+        if not self._is_shown:  # now other peers of this machine may join through it
             self._is_shown = True
             credential = self.links.handshake.tls.fingerprint if self.links.handshake.tls is not None else ""
             self.registry.enter(self.contact, credential, joined=True)
 
     async def leave(self, within_s: float | None = None) -> None:
-        """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
+        """Leave the network gracefully, within `leave_timeout_s`; `within_s` includes closing the links."""
         self.clients.leave(self._ending())
         timeout_s = self.setting.live.leave_timeout_s
-        self._leave_within_s = None if within_s is None else within_s / 2  # links take the other half
+        self._leave_within_s = None if within_s is None else within_s / 2  # closing the links takes the other half
         self.pump.call(self.peer.leave, self._leave_within_s)
         try:
             async with asyncio.timeout(timeout_s):
@@ -240,14 +240,14 @@ class Presence:
             self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
 
     def _ending(self) -> str:
-        """What clients are told when the peer leaves."""
+        """The reason that clients are given when the peer leaves."""
         return f"the peer at {self.contact.address} (process {os.getpid()}) leaves its network"
 
     async def _close_links(self) -> None:
         await self.links.close(self._leave_within_s)
 
     async def close(self) -> None:
-        """Close sockets and files, and remove what other peers of this machine find."""
+        """Close sockets and files, and remove what other peers of this machine use to find it."""
         await self._stack.aclose()
 
     @property
@@ -257,7 +257,7 @@ class Presence:
 
     @property
     def admits(self) -> bool:
-        """Does it hold the network's credential?"""
+        """Whether it holds the network's credential."""
         return self.membership is not None and self.membership.authority is not None
 
     async def settled(
@@ -268,7 +268,7 @@ class Presence:
         timeout_s: float,
         sign: Callable[[Descriptor], Descriptor] | None,
     ) -> Descriptor:
-        """The answer of the topic's root to `ask`, which is `Peer.create` or `Peer.change`. Raises `NotJoined`."""
+        """Wait for the answer of the topic's root to `ask`, `Peer.create` or `Peer.change`. Raises `NotJoined`."""
         done: asyncio.Future[Descriptor | QuillcastError] = self.pump.loop.create_future()
 
         def answered(answer: Descriptor | QuillcastError) -> None:
@@ -287,9 +287,9 @@ class Presence:
         return answer
 
     def invite(self, attributes: Mapping[str, str]) -> JoinLine:
-        """A line for one more machine to join with, whose certificates will have these attributes.
+        """Return a join line for one more machine, whose certificates will have these attributes.
 
-        Raises `LocalError` unless this peer holds the credential, and for attributes that a certificate cannot have.
+        Raises `LocalError` if this peer does not hold the credential, or for attributes that a certificate cannot have.
         """
         check_attributes(attributes)
         membership = self.membership
@@ -306,16 +306,16 @@ class Presence:
         return JoinLine(self.contact.address, membership.authority.fingerprint, token, self.setting.network)
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
-        """Shows a topic's root on whose behalf this peer acts. Raises `LocalError` for a bad name."""
+        """Make the proof of the principal for whom this peer acts. Raises `LocalError` for a bad name."""
         return choices.warrant(credentials, self.contact.node_id, topic)
 
     @property
     def join(self) -> Join:
-        """Joins the pieces of a block, in shared memory once some peer imports from this one."""
+        """Joins the pieces of a block, in shared memory once another peer imports from this one."""
         return self.links.join
 
     def find_causes(self, publisher: Publisher, last: int) -> HoldUps:
-        """Find out who holds up a publisher's events before `last`."""
+        """Find out which peers hold up a publisher's events before `last`."""
         return HoldUps(self.pump, self.peer, publisher, last)
 
     def remembered(self) -> list[str]:
@@ -324,9 +324,9 @@ class Presence:
         return [*(self.memory.contacts() if self.memory is not None else []), *members]
 
     def take_part(self, contacts: Sequence[Contact], *, may_be_first: bool = False) -> None:
-        """Join the ring through these contacts, or take part as a member of scopes, as their managers order.
+        """Join the ring through these contacts, or take part as a member of scopes, as directed by their managers.
 
-        Without scopes it `may_be_first` (`Pastry.join`).
+        Without scopes, it `may_be_first` (`Pastry.join`).
         """
         scopes = self.setting.scopes
         if not scopes:
@@ -345,7 +345,7 @@ class Presence:
         self._search.begin(scopes, {id_: proof.key for id_, each in before.items() if (proof := each.succession)})
 
     def keep_contacts(self) -> None:
-        """Store contacts, so that the next command of this user finds a network with a credential again."""
+        """Store contacts so that the next command of this user can find a network with a credential."""
         if self.membership is None or not self.peer.active:
             return
         known = [contact.address for contact in neighbours(self.peer)]
@@ -380,7 +380,7 @@ class Presence:
         await self.links.serve(listener, reached_at=self.setting.advertised or addresses.reached(host))
 
     def _place(self, given: Sequence[str]) -> str:
-        """The host to listen on by default: where the peers that this one knows can reach it."""
+        """The host to listen on by default: one where the known peers can reach this one."""
         if self.membership is None:
             return "127.0.0.1"
         here = [entry.address for entry in self.registry.all_entries()]
@@ -398,21 +398,21 @@ class Presences:
         self.notices: list[str] = []
 
     def install(self, presence: Presence) -> None:
-        """From now on this is the node's peer."""
+        """Make this the node's current peer."""
         self.current = presence
         self._decode_cache.serve(presence.pump, presence.peer)
 
     def replace(self, presence: Presence) -> None:
-        """The same, and the one before goes on until it is left."""
+        """Make this the current peer; the previous one continues until `leave_former`."""
         self.former = self.current
         self.install(presence)
 
     def leave_former(self) -> None:
-        """The former peer is left."""
+        """The node has left the former peer's network."""
         self.former = None
 
     def note(self, line: str) -> None:
-        """Keep a line that a person should read."""
+        """Keep a line that the user should read."""
         self.notices.append(line)
         self.current.links.problems.append(line)
 
@@ -430,4 +430,4 @@ def _forget(record: Record) -> None:
 
 
 def _nothing() -> None:
-    """Without a data folder, none can be removed."""
+    """Without a data folder, its removal cannot be noticed."""

@@ -1,4 +1,4 @@
-"""How a peer is told of the scope that it is to be a member of."""
+"""The argument that tells a peer which scope to join."""
 
 import re
 from typing import NamedTuple
@@ -10,13 +10,13 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class ScopeAddress(NamedTuple):
-    """A scope, and where the peer listens that runs its manager."""
+    """A scope, and the address of the peer that runs its manager."""
 
     name: str
     address: str = ""
-    """Empty: the network knows."""
+    """Empty if the network must be asked."""
     token: str = ""
-    """Makes it a join line: it admits one more member, once."""
+    """Makes it a join line, which admits one member, once."""
 
     @classmethod
     def parse(cls, text: str) -> "ScopeAddress":

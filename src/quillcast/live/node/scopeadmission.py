@@ -1,4 +1,4 @@
-"""Who is admitted to a scope: those that its file lists, that show a join line, or whose certificate has attributes."""
+"""Admission to a scope: by the list in its file, by a join line, or by attributes of a certificate."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,18 +13,18 @@ from quillcast.protocol.security.members import Unadmitted
 from quillcast.protocol.security.tokens import check_token, token_hash
 
 Attributes = Callable[[bytes], Mapping[str, str]]
-"""What the certificate of a linked peer says of its subject."""
+"""The attributes of the subject in the certificate of a linked peer."""
 
 
 class ScopeAdmission:
     """Decides who may be a member of one scope."""
 
     def __init__(self, scope: ScopeFile, store: Store, attributes: Attributes) -> None:
-        """`store` keeps the tokens of join lines, and who entered by them."""
+        """`store` keeps the tokens of join lines, and the members that entered with them."""
         self._scope, self._store, self._attributes = scope, store, attributes
 
     def refusal(self, party: Party, token: str) -> str:
-        """Why a party that shows this token cannot be a member; empty if it can."""
+        """Why a party that presents this token cannot be a member; empty if it can."""
         wanted = self._scope.admission
         listed = party.name if party.managed else party.id.hex()
         if listed in wanted.members or (wanted.certificate and self._is_certified(party)):
@@ -37,7 +37,7 @@ class ScopeAdmission:
             return f"scope {self._scope.name} cannot read its tokens: {problem}"
 
     def invite(self, address: str, life_s: float) -> ScopeAddress:
-        """A join line for one more member, which works once. Raises `LocalError` if the scope's file has none."""
+        """Return a join line for one member, which works once. Raises `LocalError` if the scope's file has none."""
         if not self._scope.admission.join_line:
             raise LocalError(
                 f"scope {self._scope.name} admits nobody by a join line: write join_line = true under [admission] in "
@@ -48,7 +48,7 @@ class ScopeAdmission:
         return ScopeAddress(self._scope.name, address, token)
 
     def _is_certified(self, party: Party) -> bool:
-        """Has the peer that speaks for the party a certificate with all that is wanted?"""
+        """Whether the peer that speaks for the party has a certificate with all required attributes."""
         told = self._attributes(party.contact.node_id)
         return all(told.get(name) == value for name, value in self._scope.admission.certificate.items())
 

@@ -1,4 +1,4 @@
-"""A manager's state as a file, with which it goes on at another peer."""
+"""A manager's state as a file, with which it can continue at another peer."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ FORMAT = "quillcast scope 1"
 
 
 class ExportedScope(msgspec.Struct, frozen=True, array_like=True):
-    """What a manager has to know to be the same one. It holds the scope's key, and is to be kept secret."""
+    """The state that a manager needs to remain the same one. It contains the scope's key: keep it secret."""
 
     format: str
     name: str
@@ -22,9 +22,9 @@ class ExportedScope(msgspec.Struct, frozen=True, array_like=True):
 
 
 def export_scope(name: str, data: Path, file: Path) -> None:
-    """Write the state of a scope's manager from a data folder that no peer uses now.
+    """Write the state of a scope's manager from a data folder that no running peer uses.
 
-    Raises `LocalError` if a peer does, or if there is no such scope or the file exists; `DiskFailed`.
+    Raises `LocalError` if a peer uses the folder, the scope is unknown or the file exists; `DiskFailed`.
     """
     if not (data / DATABASE).is_file():
         raise LocalError(

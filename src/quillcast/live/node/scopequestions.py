@@ -1,7 +1,7 @@
-"""Running scopes, seen and changed at any peer of the network: what it asks managers, and answers for its own.
+"""Shows and changes running scopes from any peer: questions to managers, and answers for those that run here.
 
-The peer that runs the manager is found as `protocol.scoping.questions` says, and asked directly. If it does not answer,
-members in the ring are asked what they last knew.
+The manager's peer is found as `protocol.scoping.questions` says, and asked directly. If it does not answer, members in
+the ring are asked for what they last knew.
 """
 
 import asyncio
@@ -26,35 +26,35 @@ from quillcast.protocol.scoping.scoping import Scoping
 
 FIND_S = 2.0  # until the peer closest to a scope's id answers; a guess, as for a walk through a tree
 ASK_S = 3.0  # until a manager answers; a guess: it may open a policy's process
-RECALL_S = 1.0  # until a member says what it last knew; a guess
-AT_ONCE = 16  # questions that are answered at a time; a guess
-KEPT_S = 1.0  # for how long a scope is shown as it was: to show a large one costs much; a guess
-UNPACKED_MAX = 32 * ANSWER_MAX  # bytes of an answer that was compressed; a guess: it repeats names of fields
+RECALL_S = 1.0  # until a member answers with what it last knew; a guess
+AT_ONCE = 16  # questions that are answered at the same time; a guess
+KEPT_S = 1.0  # how long a shown scope is cached: showing a large one is expensive; a guess
+UNPACKED_MAX = 32 * ANSWER_MAX  # bytes of a decompressed answer; a guess: names of fields repeat
 
 
 class UnknownScope(LocalError):
-    """Nobody knows a scope of this name."""
+    """No peer knows a scope of this name."""
 
 
 class ScopeQuestions:
-    """Asks others about scopes, and answers them."""
+    """Asks other peers about scopes, and answers their questions."""
 
     def __init__(self, pump: Pump, scoping: Scoping, managing: Managing) -> None:
         self._pump, self._scoping, self._managing = pump, scoping, managing
         self._questions = scoping.questions
         self._answering = set[asyncio.Task[None]]()
-        self._kept: dict[tuple[bytes, bool], tuple[bytes, str, float]] = {}  # scopes as shown last, and until when
+        self._kept: dict[tuple[bytes, bool], tuple[bytes, str, float]] = {}  # cached views of scopes, and until when
         self._questions.answer_by(self._asked)
 
     def close(self) -> None:
-        """Answer nothing more."""
+        """Stop answering."""
         for task in self._answering:
             task.cancel()
 
     # --- asking
 
     async def view(self, name: str) -> ScopeView:
-        """A scope, as its manager knows it, or what there is to know without an answer of the manager."""
+        """A scope as its manager knows it; if that does not answer, as far as known elsewhere."""
         scope, ring = scope_id(name.encode()), list[Contact]()
         try:
             manager = await self._find(name, scope, ring)
@@ -65,11 +65,11 @@ class ScopeQuestions:
             return ScopeView(status)
         except UnknownScope as problem:
             return ScopeView(problem=str(problem), unknown=True)
-        except (Unreachable, LocalError) as problem:  # or it does not run there any more
+        except (Unreachable, LocalError) as problem:  # or it no longer runs there
             return ScopeView(memory=await self._recall(scope, ring), problem=str(problem))
 
     async def check_unmanaged(self, name: str) -> None:
-        """Raise `LocalError` if a peer runs the manager of a scope with this name, and answers."""
+        """Raise `LocalError` if a peer runs the manager of a scope with this name and answers."""
         scope = scope_id(name.encode())
         try:
             manager = await self._find(name, scope, [])
@@ -82,9 +82,9 @@ class ScopeQuestions:
         )
 
     async def change(self, name: str, signed: dict[str, object]) -> PolicyChange | str:
-        """Have the manager of a scope do what an operator signed: what changed, or a join line.
+        """Have a scope's manager carry out a signed change; returns what changed, or a join line.
 
-        Raises `LocalError` if it refuses, and `Unreachable`: it may have done it all the same.
+        Raises `LocalError` if it refuses, and `Unreachable` if it does not answer; then the change may have been made.
         """
         scope = scope_id(name.encode())
         manager = await self._find(name, scope, [])
@@ -93,9 +93,9 @@ class ScopeQuestions:
         return changed
 
     async def where(self, name: str, through: Sequence[Contact] = ()) -> ScopeAt:
-        """Where a scope's manager runs, as the network knows. Raises `UnknownScope` and `Unreachable`.
+        """Ask the network where a scope's manager runs. Raises `UnknownScope` and `Unreachable`.
 
-        A peer that is no part of the network yet asks `through` others.
+        A peer that is not yet part of the network asks `through` other peers.
         """
         scope = scope_id(name.encode())
         asked = await self._answered(self._pump.call(self._questions.find, scope, through), FIND_S)
@@ -107,7 +107,7 @@ class ScopeQuestions:
         return at
 
     async def _find(self, name: str, scope: bytes, ring: list[Contact]) -> Contact:
-        """The peer that runs a scope's manager; `ring` gets members that may know more if that does not answer."""
+        """The peer that runs a scope's manager; `ring` gets members that may know more if it does not answer."""
         if (manager := self._scoping.manager_of(scope)) is not None:
             return manager
         at = await self.where(name)

@@ -1,4 +1,4 @@
-"""Scopes as structs of `core.status`, from what their managers and their members know."""
+"""Scopes as structs of `core.status`, from the state of their managers and members."""
 
 from collections import Counter
 from pathlib import Path
@@ -34,7 +34,7 @@ from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping.scoping import Scoping
 
 WAITS = "waiting to take part in the scope"
-"""How a line begins that tells for what a peer waits before it is part of a scope."""
+"""How the line begins that says what a peer waits for before it is part of a scope."""
 
 
 def memberships(scoping: Scoping) -> tuple[Membership, ...]:
@@ -84,7 +84,7 @@ OTHERS = "who is admitted, clients, and the rights of members are shown to membe
 
 
 def for_others(status: ScopeStatus, manager: ScopeManager) -> ScopeStatus:
-    """What peers are told that are no members: nothing that is members' own affair."""
+    """The part of a scope's status for peers that are not members, without the members' private data."""
     kept = {topic.hex(): topic for topic in manager.state.topics}
     shown = tuple(each for each in status.topics if not _is_private(manager, kept[each.topic_id], each))
     names = {each.name for each in shown}
@@ -111,7 +111,7 @@ def _is_private(manager: ScopeManager, topic: bytes, shown: ScopeTopic) -> bool:
 
 
 def memory_of(scoping: Scoping, scope: bytes) -> ScopeMemory | None:
-    """What this peer, as a member, last knew of a scope. None: it is no member."""
+    """What this peer, as a member, last knew of a scope; None if it is not a member."""
     controller, here = scoping.controller, scoping.host.contact
     if controller is None or (owner := controller.membership.owners.get(scope)) is None:
         return None
@@ -156,7 +156,7 @@ def _rate(manager: ScopeManager, rate: Rate) -> SenderRate:
 
 
 def shown_rules(rules: Rules) -> tuple[ScopeRule, ...]:
-    """The rules of a scope in the order in which they decide."""
+    """The rules of a scope, in order of precedence."""
     return tuple(shown_rule(rules, each) for each in (*rules.settings, *rules.of_file))
 
 
@@ -195,7 +195,7 @@ def _client(client: Client, now: float) -> ScopeClient:
 
 
 def _pattern(client: Client, doing: Doing) -> str:
-    """How a client does something; it does it in the same way everywhere."""
+    """How a client publishes or receives; it is the same in all topics."""
     if any(doing in role.direct for role in client.roles.values()):
         return "direct"
     return "proxy" if any(getattr(role, doing) for role in client.roles.values()) else ""
@@ -231,13 +231,13 @@ def _topic(manager: ScopeManager, rules: Rules, topic: bytes) -> ScopeTopic:
 
 
 def _receivers(manager: ScopeManager, topic: bytes, source: int) -> list[int]:
-    """The members that a channel to all leads to."""
+    """The members that a channel to all members leads to."""
     taking = [(label, member.roles.get(topic)) for label, member in manager.state.members.items()]
     return [label for label, role in taking if label != source and role is not None and role.subscribes]
 
 
 def _name(manager: ScopeManager, topic: bytes) -> str:
-    """The topic's name, or its id where no member told the name."""
+    """The topic's name, or its id if no member gave the name."""
     kept = manager.state.topics.get(topic)
     return kept.name if kept is not None and topic_id(kept.name) == topic else topic.hex()
 

@@ -1,4 +1,4 @@
-"""How a node starts: it listens, opens its files, and finds the network, or waits for one."""
+"""How a node starts: it listens, opens its files, and finds a network or waits for one."""
 
 import asyncio
 import socket
@@ -21,9 +21,9 @@ from quillcast.live.transport import addresses
 class Startup:
     """Opens what a node needs, and closes all of it again.
 
-    `listen` is where it was told to listen, `given` the addresses it was told to join through, `answerers` gives what
-    its control socket answers. It waits for a network up to `patience_s`. A member of scopes needs no contacts:
-    it waits for their managers, once it is open (`Presence.entered`).
+    `listen` is its configured address, `given` are the configured addresses to join through, and `answerers` makes the
+    answers of its control socket. It waits for a network up to `patience_s`. A member of scopes needs no contacts: it
+    waits for their managers, once it is open (`Presence.entered`).
     """
 
     registry: PeerRegistry
@@ -43,7 +43,7 @@ class Startup:
             raise self._needs_credential()
 
     async def arrive(self) -> list[Contact]:
-        """Open the node, and find peers to join through. It may have to wait for them. Raises as entering does."""
+        """Open the node and find peers to join through, waiting if necessary. Raises the errors of entering a node."""
         loop = asyncio.get_running_loop()
         is_patient = self._patience_s > 0 and not self._setting.scopes
         until, pause_s = loop.time() + self._patience_s, PAUSE_S_MIN
@@ -81,12 +81,12 @@ class Startup:
         return presence
 
     async def close(self) -> None:
-        """Close all that was opened."""
+        """Close everything that was opened."""
         await self._stack.aclose()
 
     @property
     def may_be_first(self) -> bool:
-        """May this node begin the network if it finds nobody who did?"""
+        """Whether this node may start the network if it finds no peer of it."""
         presence = self._presences.current
         return presence.membership is None or presence.admits or self._listen is not None
 
@@ -100,7 +100,7 @@ class Startup:
             raise
 
     async def _open(self) -> None:
-        """Open everything but the network. Nothing is written anywhere before the node listens."""
+        """Open everything except the network. Nothing is written to disk before the node listens."""
         stack = self._stack
         self.registry = PeerRegistry(self._setting.network, self._runtime_dir)
         listener = self._reserve()
@@ -117,7 +117,7 @@ class Startup:
             self._presences.note(f"{notice}; this peer looks in {self.registry.folder}")
 
     def _reserve(self) -> socket.socket | None:
-        """A socket that listens at the given address, if one was given. Raises `LocalError`."""
+        """A socket that listens at the given address, if any. Raises `LocalError`."""
         if self._listen is None:
             return None
         if self._setting.advertised is None:
@@ -126,7 +126,7 @@ class Startup:
 
     @property
     def _is_remote(self) -> bool:
-        """Must other machines be able to reach this node?"""
+        """Whether other machines must be able to reach this node."""
         return is_remote(self._listen, self._setting.advertised)
 
     def _needs_credential(self) -> LocalError:
@@ -136,5 +136,5 @@ class Startup:
 
 
 def is_remote(*places: tuple[str, int] | None) -> bool:
-    """Is one of these addresses beyond this machine's loopback?"""
+    """Whether one of these addresses is beyond this machine's loopback."""
     return not all(addresses.is_loopback(place[0]) for place in places if place is not None)

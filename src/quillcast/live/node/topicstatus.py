@@ -1,4 +1,4 @@
-"""A peer's part in a topic, as structs of `core.status`: its place in the tree, and how far its subscriptions are."""
+"""A peer's part in a topic, as structs of `core.status`: its place in the tree, and its subscriptions' progress."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ from quillcast.protocol.topics.state.tree import Tree
 
 
 def topic_status(peer: Peer, topic: bytes, events_per_s: float) -> TopicStatus:
-    """This peer's part in a topic that it has a tree, publishers or settings of."""
+    """This peer's part in a topic for which it has a tree, publishers or settings."""
     topics = peer.topics
     tree, known = topics.trees.get(topic), topics.publishing.publishers.get(topic, {})
     descriptor = topics.descriptors.get(topic) or next(iter(known.values())).descriptor
@@ -38,7 +38,7 @@ def topic_status(peer: Peer, topic: bytes, events_per_s: float) -> TopicStatus:
 
 
 def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
-    """The same, with this peer's place in the tree, and its subscriptions as far as is known here."""
+    """The same with this peer's place in the tree, and its subscriptions as far as known here."""
     end = tree.known_end if part.settings.reliable else 0
     found = lag.readers(tree, peer.host, peer.config.topics.past_terms_s)
     return msgspec.structs.replace(
@@ -69,7 +69,7 @@ def _waited_for(tree: Tree, peer: Peer) -> Iterator[PeerLag]:
 
 
 def topic_settings(descriptor: Descriptor, tree: Tree | None = None) -> TopicSettings:
-    """What a topic's owner chose, and who may use the topic; its root's `tree` knows the session's state exactly."""
+    """The owner's settings and the access list of a topic; its root's `tree` knows the session's state exactly."""
     known = SessionState.ACTIVE if descriptor.upcoming is None else SessionState.FLUSHING
     return TopicSettings(
         **msgspec.structs.asdict(descriptor.settings),
@@ -81,28 +81,28 @@ def topic_settings(descriptor: Descriptor, tree: Tree | None = None) -> TopicSet
 
 
 def described_topic(descriptor: Descriptor) -> Topic:
-    """A topic by its descriptor."""
+    """A topic from its descriptor."""
     return Topic(full_name(descriptor), descriptor.topic.hex(), topic_settings(descriptor))
 
 
 def full_name(descriptor: Descriptor) -> str:
-    """The name by which applications use a topic."""
+    """The name that applications use for a topic."""
     return f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name
 
 
 def peer_contact(contact: Contact) -> PeerContact:
-    """A contact, for people to read."""
+    """A contact in human-readable form."""
     return PeerContact(contact.node_id.hex(), contact.address)
 
 
 def term_shown(term: Term) -> str:
-    """A term, for people to read."""
+    """A term in human-readable form."""
     session, counter = f"{term.session}:" if term.session else "", term.counter % RELIABLE_TERMS
     return f"{session}{counter}.{term.node[:4].hex()}"
 
 
 def subscriber_lag(topic: str, node: bytes, reader: Reader, end: int) -> SubscriberLag:
-    """How far a subscription of `node` is behind the `end` of its peer's term; 0 if no event is outstanding."""
+    """How far a subscription of `node` is behind the `end` of its peer's term; 0 if it has all events."""
     return SubscriberLag(
         topic=topic,
         node_id=node.hex(),

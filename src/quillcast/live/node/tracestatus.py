@@ -1,4 +1,4 @@
-"""The way of a bundle, as structs of `core.status`, from what the peers on its way told."""
+"""The trace of a bundle, as structs of `core.status`, from the answers of the peers on its path."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -12,11 +12,11 @@ from quillcast.protocol.scopes.records import decode
 from quillcast.protocol.topics.query_messages import Hop, WayOut
 
 Told = Collection[tuple[Contact, Hop]]
-"""What peers told, in the order in which it came."""
+"""The answers of peers, in order of arrival."""
 
 
 def is_traced(told: Told, branches: Branches) -> bool:
-    """Has everybody told of the bundle who was sent it, and has it reached the whole tree? Or is there no tree?"""
+    """Whether all peers that were sent the bundle answered and it reached the whole tree, or there is no tree."""
     if any(says_none(branch) for branch in branches.values()):
         return True
     hops = _of_one(told)
@@ -29,7 +29,7 @@ def is_traced(told: Told, branches: Branches) -> bool:
 
 
 def trace_status(name: str, told: Told, branches: Branches, addresses: Mapping[bytes, str]) -> TraceStatus:
-    """The way of the first bundle that anybody told of; `addresses` are those that are known here."""
+    """The trace of the first bundle that a peer reported; `addresses` are those known here."""
     hops = sorted(_of_one(told), key=lambda each: each[1].at_ns)
     contacts = {**addresses, **_contacts(hops, branches)}
     known = not branches or any(each.descriptor is not None or not says_none(each) for each in branches.values())
@@ -58,20 +58,20 @@ def trace_status(name: str, told: Told, branches: Branches, addresses: Mapping[b
 
 
 def _of_one(told: Told) -> list[tuple[Contact, Hop]]:
-    """What was told of one bundle. Where there are several sources, each may have marked one."""
+    """The answers about one bundle. If there are several sources, each may have marked one."""
     bundles = [(hop.term, hop.first) for _, hop in told]
     return [each for each, bundle in zip(told, bundles, strict=True) if bundle == bundles[0]]
 
 
 def _silent(hops: Told) -> dict[bytes, None]:
-    """Peers to which the bundle went, and that did not tell of that."""
+    """Peers that were sent the bundle and did not answer."""
     came = {(hop.sender, contact.node_id) for contact, hop in hops}
     went = ((contact.node_id, way.to.node_id) for contact, hop in hops for way in hop.ways if not way.why)
     return {to: None for sender, to in went if (sender, to) not in came}
 
 
 def _contacts(hops: Told, branches: Branches) -> dict[bytes, str]:
-    """Where peers listen, as far as anybody said."""
+    """The addresses of peers, as far as known."""
     named = [contact for contact, _ in hops]
     named += [way.to for _, hop in hops for way in hop.ways]
     named += [child for branch in branches.values() for child in branch.children]

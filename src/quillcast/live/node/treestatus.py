@@ -1,4 +1,4 @@
-"""A topic's live tree, as structs of `core.status`, from what its peers answered to a survey."""
+"""A topic's live tree, as structs of `core.status`, from its peers' answers to a survey."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,18 +11,18 @@ from quillcast.protocol.topics.query_messages import Branch, Reader
 from quillcast.protocol.topics.state.lag import events_together, unacknowledged
 
 Branches = Mapping[bytes, Branch]
-"""What peers answered, by nodeId."""
+"""The answers of peers, by nodeId."""
 
 
 def is_whole(branches: Branches) -> bool:
-    """Did the root and every named child answer? Or is there nobody to answer?"""
+    """Whether the root and every named child answered, or there is no peer that could."""
     if any(says_none(branch) for branch in branches.values()):
         return True
     return any(branch.root for branch in branches.values()) and not unanswered(branches)
 
 
 def tree_status(name: str, branches: Branches, addresses: Mapping[bytes, str]) -> TreeStatus:
-    """The tree of a topic; `addresses` are those that are known here."""
+    """The tree of a topic; `addresses` are those known here."""
     inside = {node: branch for node, branch in sorted(branches.items()) if not says_none(branch)}
     roots = sorted((node for node, branch in inside.items() if branch.root), key=lambda node: inside[node].term)
     root = inside[roots[-1]] if roots else None
@@ -41,19 +41,19 @@ def tree_status(name: str, branches: Branches, addresses: Mapping[bytes, str]) -
 
 
 def says_none(branch: Branch) -> bool:
-    """Does the peer closest to the topic say that it has no tree?"""
+    """Whether the peer closest to the topic says that it has no tree."""
     return branch.term == NO_TERM and not branch.parent and not branch.root
 
 
 def unanswered(branches: Branches) -> set[bytes]:
-    """Peers that others name as their parent or child, but that did not answer themselves."""
+    """Peers that others name as their parent or child, but that did not answer."""
     children = {child.node_id for branch in branches.values() for child in branch.children}
     parents = {branch.parent for branch in branches.values() if branch.parent}
     return (children | parents) - branches.keys()
 
 
 def unheard(branches: Branches) -> list[bytes]:
-    """Peers that should be in the tree and did not answer: those named as parent or child, and leases of lost ones."""
+    """Peers that should be in the tree and did not answer: named as parent or child, or lost with a lease."""
     lost = {lease.node for branch in branches.values() for lease in branch.leases if lease.lost}
     return sorted(unanswered(branches) | (lost - branches.keys()))
 
@@ -79,7 +79,7 @@ def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Br
 
 
 def shown_scopes(carriers: Iterable[Carrier]) -> tuple[TopicScope, ...]:
-    """The scopes that carry a topic where a peer is."""
+    """The scopes that carry a topic at a peer."""
     return tuple(TopicScope(each.scope, each.policy) for each in carriers)
 
 
@@ -88,14 +88,14 @@ def _channel(channel: ShownChannel) -> TreeChannel:
 
 
 def _end_for(branch: Branch, reader: Reader, root: Branch | None) -> int:
-    """The position that a peer's subscription must reach: the root's frontier, after all of an earlier term."""
+    """The position that a peer's subscription must reach: the root's frontier; if in an earlier term, all of that."""
     if root is None or root.descriptor is None or not root.descriptor.settings.reliable:
         return 0
     return root.frontier if branch.term == root.term else max(branch.frontier, reader.taken) + root.frontier
 
 
 def _unresponsive(node: bytes, address: str | None, branches: Branches, root: Branch | None) -> UnresponsivePeer:
-    """A peer that did not answer: what the last peer that named it said."""
+    """A peer that did not answer, from the last peer that named it."""
     said = [lease for branch in branches.values() for lease in branch.leases if lease.node == node]
     lease = max(said, key=lambda each: (each.term, each.acknowledged), default=None)
     return UnresponsivePeer(

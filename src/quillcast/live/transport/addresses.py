@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from quillcast.core.errors import LocalError
 
-_ELSEWHERE = "192.0.2.1"  # TEST-NET-1, RFC 5737: the way there is the way to anywhere
-_ELSEWHERE_6 = "2001:db8::1"  # the same of IPv6, RFC 3849
-_BACKLOG = 100  # connections that wait to be accepted, as asyncio has it
+_ELSEWHERE = "192.0.2.1"  # TEST-NET-1, RFC 5737: stands for any other machine in routing
+_ELSEWHERE_6 = "2001:db8::1"  # the same for IPv6, RFC 3849
+_BACKLOG = 100  # connections that wait to be accepted; asyncio's default
 _SIOCGIFADDR = 0x8915  # from linux/sockios.h
 
 
@@ -27,12 +27,12 @@ def parse(address: str) -> tuple[str, int]:
 
 
 def written(host: str, port: int) -> str:
-    """The address of a host and a port."""
+    """Join a host and a port to an address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def advertised(told: str) -> tuple[str, int]:
-    """Host and port that a node tells others; port 0 is the one that it listens at. Raises `LocalError`."""
+    """Host and port that a node gives to others; port 0 stands for the port that it listens at. Raises `LocalError`."""
     if ":" not in told:
         told += ":0"
     host, port = parse(told)
@@ -42,7 +42,7 @@ def advertised(told: str) -> tuple[str, int]:
 
 
 def _is_unspecified(host: str) -> bool:
-    """Does the host mean every address of a machine?"""
+    """Whether the host stands for all addresses of a machine."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -61,7 +61,7 @@ def parse_loopback(address: str) -> tuple[str, int]:
 
 
 def beyond_loopback(address: str) -> LocalError:
-    """The error for an address that a peer without credentials must not use."""
+    """The error for an address that a peer without a credential must not use."""
     return LocalError(
         f"{address} is not on this machine's loopback, and beyond it peers need network credentials: "
         "`quillcast node --listen HOST:PORT` makes them, and prints the line that other machines --join with"
@@ -69,7 +69,7 @@ def beyond_loopback(address: str) -> LocalError:
 
 
 def listening_host(known: Iterable[str]) -> str:
-    """Where to listen so that peers at these addresses reach this machine: loopback if all of them are there."""
+    """Where to listen so that peers at these addresses reach this machine: loopback if all of them use it."""
     for address in known:
         host, port = parse(address)
         if not is_loopback(host) and (own := own_host(host, port)):
@@ -78,9 +78,9 @@ def listening_host(known: Iterable[str]) -> str:
 
 
 def reached(host: str) -> tuple[str, int] | None:
-    """What to tell others if this is the host to listen at: None for itself, a host of this machine for 0.0.0.0.
+    """The host for others if the node listens at this one: None for itself, a host of this machine for 0.0.0.0.
 
-    Raises `LocalError` where this machine has no address but loopback.
+    Raises `LocalError` if this machine has no address but loopback.
     """
     if not _is_unspecified(host):
         return None
@@ -94,7 +94,7 @@ def reached(host: str) -> tuple[str, int] | None:
 
 
 def own_host(host: str, port: int) -> str | None:
-    """This machine's address on the way to another one, if there is a way. Nothing is sent."""
+    """This machine's address on the route to another one, if there is a route. Nothing is sent."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as asking:
@@ -105,25 +105,25 @@ def own_host(host: str, port: int) -> str | None:
 
 
 def own() -> str:
-    """The IPv4 addresses of this machine, in words."""
+    """The IPv4 addresses of this machine, as text."""
     return ", ".join([*_interface_hosts(), "127.0.0.1"])
 
 
 def _interface_hosts() -> list[str]:
-    """The IPv4 addresses of this machine's interfaces, but for loopback."""
+    """The IPv4 addresses of this machine's interfaces, without loopback."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()))
             except OSError:
-                continue  # it has none
+                continue  # it has no address
             found.append(socket.inet_ntoa(answer[20:24]))
     return [host for host in found if not is_loopback(host)]
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address; port 0 takes any that is free. Raises `OSError`."""
+    """A socket that listens at an address; port 0 takes any free port. Raises `OSError`."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     made = socket.socket(family, kind, protocol)
     try:
@@ -140,7 +140,7 @@ def listener(host: str, port: int) -> socket.socket:
 
 
 def not_listening(host: str, port: int, problem: OSError) -> str:
-    """Why nobody can listen at an address, in words."""
+    """Why it is impossible to listen at an address, as text."""
     if problem.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use; choose another, or 0 for any"
     if problem.errno == errno.EADDRNOTAVAIL:
@@ -149,7 +149,7 @@ def not_listening(host: str, port: int, problem: OSError) -> str:
 
 
 def why(problem: Exception) -> str:
-    """Why an address was not reached, in words."""
+    """Why an address could not be reached, as text."""
     match problem:
         case ConnectionRefusedError():
             return "nobody listens there"
@@ -168,7 +168,7 @@ def bound(server: asyncio.Server) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Does the host name this machine's loopback, as far as one can tell without a name server?"""
+    """Whether the host is this machine's loopback, as far as that is known without a name server."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

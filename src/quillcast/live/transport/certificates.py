@@ -1,4 +1,4 @@
-"""X.509 certificates: what they say, and which network signed them.
+"""X.509 certificates: their content, and which network signed them.
 
 A member's certificate is signed by the network's Ed25519 key and contains the peer's own key. It has one extension: the
 issuer's nonce, which is part of the nodeId (`protocol.security.members`).
@@ -34,7 +34,7 @@ _UNREADABLE = (
 
 
 def authority_key(certificate: bytes) -> bytes:
-    """The public key in a network's certificate. Raises `Unadmitted` if it is invalid."""
+    """Read the public key in a network's certificate. Raises `Unadmitted` if it is invalid."""
     try:
         key = load(certificate).public_key()
     except _UNREADABLE as problem:
@@ -63,9 +63,9 @@ def read_member(certificate: bytes, by: bytes) -> CertifiedPeer:
 
 
 def load(certificate: bytes) -> x509.Certificate:
-    """Read a certificate. Raises `Unadmitted` for a serial number that RFC 5280 forbids, and one of `_UNREADABLE`.
+    """Read a certificate. Raises `Unadmitted` for a serial number that RFC 5280 forbids, and for `_UNREADABLE` errors.
 
-    Some versions of the library accept such a number with a warning, others do not.
+    Some versions of the library accept such a number with a warning, others reject it.
     """
     if _serial(certificate) <= 0:
         raise Unadmitted(
@@ -75,7 +75,7 @@ def load(certificate: bytes) -> x509.Certificate:
 
 
 def attributes(certificate: bytes) -> dict[str, str]:
-    """What a certificate that was checked before says of its subject, by the names in `ATTRIBUTES`."""
+    """The attributes of the subject in a certificate that was checked before, by the names in `ATTRIBUTES`."""
     subject = x509.load_der_x509_certificate(certificate).subject
     names = {oid: name for name, oid in ATTRIBUTES.items()}
     return {names[each.oid]: str(each.value) for each in subject if each.oid in names}
@@ -94,7 +94,7 @@ def pem(certificate: bytes) -> bytes:
 
 
 def _serial(certificate: bytes) -> int:
-    """The serial number: the first field of the first field of a certificate, after the version if that is told."""
+    """The serial number: the first field of the first field of a certificate, after the version if there is one."""
     at, _ = _element(certificate, _element(certificate, 0)[0])
     if certificate[at] == _VERSION_TAG:
         at = _element(certificate, at)[1]
@@ -103,9 +103,9 @@ def _serial(certificate: bytes) -> int:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int]:
-    """Where the value of the element at a place begins and ends. Raises `IndexError`."""
+    """Return the start and end of the value of the element at a place. Raises `IndexError`."""
     size, at = der[at + 1], at + 2
-    if size & 0x80:  # the size follows in so many bytes
+    if size & 0x80:  # the size follows in this many bytes
         more = size & 0x7F
         size, at = int.from_bytes(der[at : at + more]), at + more
     return at, at + size

@@ -24,22 +24,22 @@ class Superseded(Exception):
 
 
 class ConnectionOwner(Protocol):
-    """Keeps the connections of a peer, and is notified of what becomes of each."""
+    """Keeps the connections of a peer, and is notified of their changes."""
 
     def opened(self, connection: "Connection", /) -> None:
-        """Somebody connected; nobody knows yet who."""
+        """An unknown peer has connected."""
 
     def is_welcome(self, connection: "Connection", /) -> bool:
-        """Is this the connection to keep, of several to the same peer?"""
+        """Whether to keep this connection, of several to the same peer."""
 
     def proved(self, connection: "Connection", /) -> None:
-        """Both proofs are valid. The owner has the connection serve a link, or closes it."""
+        """Both proofs are valid. The owner makes the connection serve a link, or closes it."""
 
     def called(self, connection: "Connection", content: bytes, /) -> None:
-        """A client of another peer is there, and no peer. The owner hands the connection over. Raises `RemoteError`."""
+        """The other side is a client of another peer, not a peer. The owner hands it over. Raises `RemoteError`."""
 
     def refused(self, connection: "Connection", problem: RemoteError | FrameMemoryFull, /) -> None:
-        """The connection is closed for what came on it."""
+        """The connection is closed because of what arrived on it."""
 
     def closed(self, connection: "Connection", /) -> None:
         """The connection has ended."""
@@ -54,19 +54,19 @@ class ConnectionContext(FramedContext):
 
 
 class Connection(Framed):
-    """One socket to another peer. It is unauthenticated until both proofs are valid; then it serves a link."""
+    """A socket to another peer. It is unauthenticated until both proofs are valid; then it serves a link."""
 
     def __init__(
         self, context: ConnectionContext, mine: Hello, wanted: bytes | None, *, opened_here: bool, curious: bool = False
     ) -> None:
         super().__init__(context, HELLO_BYTES_MAX)
         self.mine, self.wanted, self.opened_here = mine, wanted, opened_here
-        self.curious = curious  # it only asks which peer listens there
-        self._is_call = False  # the other side is a client, and no peer
+        self.curious = curious  # it only asks which peer listens at the address
+        self._is_call = False  # the other side is a client, not a peer
         loop = self._loop
         self._owner, self._handshake = context.owner, context.handshake
         self.theirs: Hello | None = None
-        self.certificate: bytes | None = None  # with which the other side proved who it is
+        self.certificate: bytes | None = None  # the other side's proof of identity
         self.greeted: asyncio.Future[Hello] = loop.create_future()
         self.proven: asyncio.Future[None] = loop.create_future()
         self.proven_at = 0.0
@@ -83,9 +83,9 @@ class Connection(Framed):
         return self.theirs
 
     async def made_by(self, opening: Coroutine[Any, Any, object]) -> None:
-        """Wait until this has a transport. If cancelled, the connection ends, unless it already serves a link.
+        """Wait until this has a transport. If cancelled, end the connection unless it already serves a link.
 
-        Event loops close a transport whose creation is cancelled, and do not tell its protocol. On a busy loop both
+        Event loops close a transport whose creation is cancelled without telling its protocol. On a busy loop, both
         proofs may have arrived by then. So once there is a transport, its creation is completed.
         """
         task = self._loop.create_task(opening)
@@ -100,7 +100,7 @@ class Connection(Framed):
             raise
 
     def made(self, transport: Transport) -> None:
-        """The connection has its transport: say hello."""
+        """The connection has its transport: send the hello."""
         self.transport, self.end, self._made = transport, transport.end, True
         if self.closing:
             self.abort()
@@ -124,7 +124,7 @@ class Connection(Framed):
         self._owner.refused(self, problem)
 
     def refuse(self, problem: RemoteError) -> None:
-        """The other side broke the protocol, or is not the wanted peer: count that and close."""
+        """Close and count it: the other side broke the protocol, or is not the wanted peer."""
         if self.closing:
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
@@ -135,7 +135,7 @@ class Connection(Framed):
             self.transport.write([frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX])])
         self._end(problem)
         if self.receiver is None:
-            self.close()  # the other side may still read our hello, to find out why
+            self.close()  # the other side may still read our hello to find out the reason
         else:
             self.abort()
 
@@ -175,7 +175,7 @@ class Connection(Framed):
                 raise Malformed(f"a {type_.name} frame came out of turn")
 
     def _greeted(self, theirs: Hello) -> None:
-        """Their hello arrived. If it is acceptable, prove who this peer is."""
+        """Their hello arrived. If it is acceptable, prove this peer's identity."""
         hello.check(self.mine, theirs, self.wanted)
         self.certificate = self.transport.certificate
         self._handshake.check_admitted(theirs, self.certificate)
@@ -197,7 +197,7 @@ class Connection(Framed):
             self._owner.proved(self)
 
     def _end(self, problem: Exception) -> None:
-        """Fail everything that waits for this connection."""
+        """Fail all calls that wait for this connection."""
         for waited_for in (self.greeted, self.proven):
             if not waited_for.done():
                 waited_for.set_exception(problem)
@@ -205,6 +205,6 @@ class Connection(Framed):
 
 
 def _look_at(task: asyncio.Task[object]) -> None:
-    """Mark its error as seen: there may be no waiter any more."""
+    """Mark its error as seen: there may be no waiter any longer."""
     if not task.cancelled():
         task.exception()

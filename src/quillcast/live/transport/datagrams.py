@@ -1,20 +1,20 @@
-"""Bundles as datagrams: cut to size, encrypted, and put together again.
+"""Bundles as datagrams: split, encrypted, and reassembled.
 
-Each datagram is encrypted with ChaCha20-Poly1305 under a key of its sender, derived from the key that a scope's manager
-gives to the members of a group. So it proves that a member sent it, and not which one: members trust each other to pass
-on what they get, over links too. A sender counts its datagrams, and no number serves twice as a nonce.
+Each datagram is encrypted with ChaCha20-Poly1305 under a key of its sender, which is derived from the key that a
+scope's manager gives to the members of a group. So it proves that a member sent it, but not which one: members trust
+each other to forward correctly over links too. A sender numbers its datagrams, and no number is used twice as a nonce.
 
 ====== ====== ================================================
 offset size   what
 ====== ====== ================================================
-0      4      the format, and which key of the group it is under
+0      4      the format, and the group's key in use
 4      16     nodeId of the sender
 20     8      its incarnation
 28     8      number of the datagram
 36     2      fragment of the bundle, from 0
 38     2      how many fragments the bundle has
 40     ...    encrypted: a fragment
-...    16     proof (Poly1305) over all of it, and the head
+...    16     proof (Poly1305) over this and the head
 ====== ====== ================================================
 """
 
@@ -34,16 +34,16 @@ _HEAD = struct.Struct("!4s16s8sQHH")
 _NONCE = struct.Struct("!4xQ")
 _PROOF_BYTES = 16
 assert _HEAD.size + _PROOF_BYTES <= OVERHEAD_BYTES
-SENDERS_MAX = 256  # whose keys are kept; a guess
+SENDERS_MAX = 256  # with cached keys; a guess
 UNFINISHED_MAX = 64  # bundles of which some fragments are missing, over all senders; a guess
 
 
 class Unproven(Malformed):
-    """A datagram that no member sent, or that was changed on the way."""
+    """A datagram that no member sent, or that was changed in transit."""
 
 
 def _mark(key: bytes) -> bytes:
-    """What tells datagrams of one format and key from others."""
+    """The mark of datagrams with this format and key."""
     return hashlib.blake2b(b"quillcast datagram 1", key=key, digest_size=4).digest()
 
 
@@ -52,10 +52,10 @@ def _cipher(key: bytes, sender: bytes, incarnation: bytes) -> ChaCha20Poly1305:
 
 
 class Cutter:
-    """Makes datagrams of bundles."""
+    """Splits bundles into datagrams."""
 
     def __init__(self, group: UdpGroup, key: bytes, sender: bytes, incarnation: bytes, numbers: "count[int]") -> None:
-        """`numbers` are those of the sender's datagrams under any key, in this incarnation."""
+        """`numbers` counts the sender's datagrams under all keys, in this incarnation."""
         self._group, self._numbers = group, numbers
         self._who, self._cipher = (_mark(key), sender, incarnation), _cipher(key, sender, incarnation)
 
@@ -70,7 +70,7 @@ class Cutter:
 
 
 class Joiner:
-    """Makes bundles of datagrams, in whatever order they come. What is incomplete is bounded: the oldest goes first."""
+    """Reassembles bundles from datagrams in any order. Incomplete ones are bounded: the oldest is dropped first."""
 
     def __init__(self, key: bytes, me: bytes) -> None:
         self._key, self._mark, self._me = key, _mark(key), me
@@ -78,9 +78,9 @@ class Joiner:
         self._unfinished: dict[tuple[bytes, bytes, int, int], dict[int, bytes]] = {}
 
     def take(self, datagram: bytes) -> Bundle | None:
-        """A datagram came: the bundle that it completes, if any. This peer's own, and those of other keys, end here.
+        """Return the bundle that a datagram completes. This peer's own, and those of other keys, are ignored.
 
-        Raises `Unproven`, or `Malformed` if a member sent what is no bundle.
+        Raises `Unproven`, or `Malformed` if a member sent something else.
         """
         if len(datagram) < _HEAD.size + _PROOF_BYTES:
             raise Malformed(f"a datagram of {len(datagram)} bytes is shorter than its head and proof")

@@ -1,4 +1,4 @@
-"""A connection that carries frames: what arrives on it goes to the link that it serves, once that is settled."""
+"""A connection that carries frames: what arrives goes to the link that it serves, once that is established."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class FrameMemoryFull(Exception):
-    """Frames that have not arrived in full take too much memory, and this connection has waited longest."""
+    """Incomplete frames take too much memory, and this connection has waited longest."""
 
 
 class Receiver(Protocol):
@@ -43,14 +43,14 @@ class FramedContext:
 
 
 class Framed(asyncio.BufferedProtocol):
-    """One socket. Before it serves a link, the kinds of connections settle in their own ways who is at its ends."""
+    """A socket. Before it serves a link, each kind of connection identifies its two ends in its own way."""
 
     transport: Transport
     receiver: Receiver | None = None
     end = UNKNOWN
 
     def __init__(self, shared: FramedContext, frame_bytes_max: int) -> None:
-        """Frames have at most this many bytes until it serves."""
+        """Before it serves, frames have at most this many bytes."""
         self.shared = shared
         self._loop = shared.pump.loop
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -72,7 +72,7 @@ class Framed(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def _began(self, count: int) -> None:
-        """So many bytes of the first frame have arrived. Raises `RemoteError` if they are none of ours."""
+        """The first bytes of the first frame have arrived. Raises `RemoteError` if they are not of this protocol."""
 
     def _before_serving(self, type_: FrameType, content: bytes) -> None:
         """A frame arrived before this serves a link. Raises `RemoteError`."""
@@ -135,7 +135,7 @@ class Framed(asyncio.BufferedProtocol):
         self.shared.unfinished.hold(self, size_bytes)
 
     def crowd_out(self, held_bytes: int) -> None:
-        """Other links need the memory of an incomplete frame here, which has waited longest for the rest."""
+        """Close, because other links need the memory of an incomplete frame here, which has waited longest."""
         self._reader.release()
         self.crowded_out(
             FrameMemoryFull(
@@ -154,13 +154,13 @@ class Framed(asyncio.BufferedProtocol):
         bundle_came: Callable[[Any, Bundle], None],
         frame_came: Callable[[Any, FrameType, bytes], None],
     ) -> None:
-        """From now on, what arrives belongs to this link, with which both are called, and this transport carries it."""
+        """Serve this link from now on, over this transport; both functions are called with the link."""
         self.transport, self.receiver = transport, receiver
         self._bundle_came, self._frame_came = bundle_came, frame_came
         self._reader.take_up_to(FRAME_BYTES_MAX)
 
     def hand_over(self, to: "Framed") -> None:
-        """Have another connection use the socket from now on. The other side sends nothing before it hears of that."""
+        """Let another connection use the socket from now on. The other side sends nothing before it is told."""
         self.closing = True
         self._reader.release()
         resolve(self.ended, None)
@@ -168,7 +168,7 @@ class Framed(asyncio.BufferedProtocol):
         to.made(self.transport)
 
     def close(self) -> None:
-        """Close the connection when everything written has been sent."""
+        """Close the connection after everything written has been sent."""
         self.closing = True
         self.transport.close()
 
@@ -180,6 +180,6 @@ class Framed(asyncio.BufferedProtocol):
 
 
 def resolve(waited_for: asyncio.Future[T], result: T) -> None:
-    """Tell those who wait for this, unless they gave up: awaiting with a time limit cancels what is awaited."""
+    """Give the result to the waiters, unless they gave up: awaiting with a time limit cancels the future."""
     if not waited_for.done():
         waited_for.set_result(result)

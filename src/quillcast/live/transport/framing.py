@@ -9,12 +9,12 @@ offset size field
 8      ...  content, by type
 ====== ==== ==============================
 
-All numbers are little endian. `FrameReader` tells the socket where to put the next bytes. A large frame gets memory of
-its own, which the receiver of the frame keeps, so that the kernel's copy is usually the only one.
+All numbers are little endian. `FrameReader` tells the socket where to put the next bytes. A large frame gets its own
+memory, which the receiver of the frame keeps, so that the kernel's copy is usually the only one.
 
-The size in a header is not trusted: memory grows with what has arrived. A large frame starts in spare memory of the
-peer, or in `_FIRST_BYTES`, and gets `_GROWTH` times as much whenever that is full. `Unfinished` counts the memory of
-all large frames of a peer that have not fully arrived. Beyond its limit the link that has waited longest is closed.
+The size in a header is not trusted: memory grows with the bytes that arrive. A large frame starts in spare memory of
+the peer, or in `_FIRST_BYTES`, and gets `_GROWTH` times as much whenever that is full. `Unfinished` counts the memory
+of a peer's large frames that have not fully arrived. Beyond its limit, the link that has waited longest is closed.
 """
 
 import ctypes
@@ -36,14 +36,14 @@ NUMBER_BYTES = 8  # of credit and pings
 HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
-_BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
+_BUFFER_BYTES_MAX = 64 << 10  # of small frames; a larger frame is read into its own memory
 _SPARE_BYTES = 832 << 10  # memory of frames up to this size is reused: a batch with its columns and its head
-_SPARE_MAX = 18  # 15 MiB at most, of a process; a guess: three windows
+_SPARE_MAX = 18  # 15 MiB at most, per process; a guess: three windows
 _EMPTY = memoryview(b"")
 _UNHELD = 2  # what `getrefcount` returns for an object that only the deque holds
 _FIRST_BYTES = 256 << 10  # the first memory of a large frame, whatever its header says; a guess
-_GROWTH = 4  # a frame's memory is at most this many times what has arrived, and a third of it is copied; a guess
-_PEEK_BYTES = 4 << 10  # read beyond a large frame: usually another follows, and so its header is known
+_GROWTH = 4  # a frame's memory is at most this many times its arrived bytes, and a third of it is copied; a guess
+_PEEK_BYTES = 4 << 10  # read beyond a large frame: usually another follows, whose header is then known
 
 
 class FrameType(IntEnum):
@@ -54,9 +54,9 @@ class FrameType(IntEnum):
     PROOF = 2
     """A signature over both hellos."""
     SUPERSEDED = 3
-    """Another connection between the two peers is kept; this one closes."""
+    """Another connection between the two peers is kept; this one is closed."""
     CONTROL = 4
-    """The control messages that waited: `protocol.wire.encode_all`."""
+    """Waiting control messages: `protocol.wire.encode_all`."""
     BUNDLE = 5
     """One bundle."""
     CREDIT = 6
@@ -68,7 +68,7 @@ class FrameType(IntEnum):
     IDLE = 9
     """This side no longer needs the link, which ends when neither side does. Sending anything takes this back."""
     DONE = 10
-    """Nothing follows from this side. The other side sends its queues and closes, so nothing in transit is lost."""
+    """This side sends nothing more. The other side sends its queues and closes, so nothing in transit is lost."""
     REFUSED = 11
     """Why this side closes the connection, as text; only through TLS, and before the link is up."""
     APPLY = 12
@@ -78,16 +78,16 @@ class FrameType(IntEnum):
     SHARED_MEMORY = 14
     """This side can open the other side's shared memory: `live.transport.shared_memory`."""
     SHARED_BUNDLE = 15
-    """One bundle, with places in shared memory instead of its blocks."""
+    """One bundle, with places in shared memory instead of blocks."""
     OPENED = 16
     """8 bytes: how many more exported bundles this side has opened."""
     CALL = 17
-    """A client of another peer comes to be served directly: `live.clients.messages.Call`."""
+    """A client of another peer asks to be served directly: `live.clients.messages.Call`."""
     WELCOME = 18
-    """It is served from now on: `live.clients.messages.Welcome`."""
+    """The client is served from now on: `live.clients.messages.Welcome`."""
 
 
-# for the hot path: an attribute of an enum class takes as long as two calls
+# for the hot path: accessing an attribute of an enum class takes as long as two calls
 BUNDLE, SHARED_BUNDLE = FrameType.BUNDLE, FrameType.SHARED_BUNDLE
 _TYPES = {int(type_): type_ for type_ in FrameType}
 
@@ -97,7 +97,7 @@ header: Callable[[int, FrameType], bytes] = struct.Struct("<IB3x").pack
 
 
 def frame(type_: FrameType, content: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Make a whole frame."""
     return header(len(content), type_) + content
 
 
@@ -107,7 +107,7 @@ _unfilled.restype, _unfilled.argtypes = ctypes.py_object, (ctypes.c_char_p, ctyp
 
 
 class FramePool:
-    """Reuses the memory of earlier large frames that nobody holds any more: the system zeroes new pages."""
+    """Reuses the memory of earlier large frames that are no longer referenced: the system zeroes new pages."""
 
     def __init__(self) -> None:
         self._all: deque[bytearray] = deque()
@@ -116,7 +116,7 @@ class FramePool:
         """Uninitialised memory of this size; None if there is none to reuse."""
         if size > _SPARE_BYTES:
             return None
-        for _ in range(min(len(self._all), 2)):  # the oldest is usually free; if not, it may be held for long
+        for _ in range(min(len(self._all), 2)):  # the oldest is usually free; if not, it may be in use for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD:
                 return memoryview(self._all[-1])[:size]
@@ -133,7 +133,7 @@ class Holder(Protocol):
         """A frame that has not fully arrived takes this much memory. Raises `Malformed` if that is too much."""
 
     def crowd_out(self, held_bytes: int, /) -> None:
-        """There is too much of such memory, and this holder has waited longest: close it."""
+        """Too much such memory is in use, and this holder has waited longest: close it."""
 
 
 class Unfinished:
@@ -141,12 +141,12 @@ class Unfinished:
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.bytes = bytes_max, 0
-        self._held: dict[Holder, int] = {}  # the one that has waited longest comes first
+        self._held: dict[Holder, int] = {}  # the one that has waited longest is first
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
-        """Part of the holder's frame arrived, and it takes this much memory now; 0 when it is complete or gone.
+        """Part of the holder's frame arrived and it now takes this much memory; 0 when it is complete or gone.
 
-        Raises `Malformed` if this frame alone takes more than all may.
+        Raises `Malformed` if this frame alone exceeds the limit for all.
         """
         self.bytes += size_bytes - self._held.pop(holder, 0)
         if size_bytes:
@@ -164,7 +164,7 @@ class Unfinished:
 
 
 class FrameReader:
-    """Finds frames in what a socket reads: `buffer` is where the next bytes go, `frames` yields what they complete.
+    """Splits what a socket reads into frames: `buffer` is for the next bytes, `frames` yields the completed frames.
 
     A frame's content belongs to the receiver, and is never overwritten.
     """
@@ -182,11 +182,11 @@ class FrameReader:
         self._large_type = BUNDLE
 
     def take_up_to(self, frame_bytes_max: int) -> None:
-        """Frames may be as large as this from now on."""
+        """Allow frames of this size from now on."""
         self._frame_bytes_max = frame_bytes_max
 
     def begins_with(self, count: int, *starts: bytes) -> bool:
-        """Does the stream begin with one of these? `count` bytes have just been put into the buffer."""
+        """Whether the stream begins with one of these; `count` bytes were just put into the buffer."""
         return self._end + count >= len(starts[0]) and bytes(self._view[: len(starts[0])]) in starts
 
     def buffer(self) -> memoryview:
@@ -196,15 +196,15 @@ class FrameReader:
         return self._view[self._end : self._limit]
 
     def release(self) -> None:
-        """Nothing more is read: release all memory, also that of an incomplete frame."""
+        """Release all memory, also that of an incomplete frame: nothing more is read."""
         self._holds(0)
         self._large, self._end, self._view = None, 0, _EMPTY
 
     def frames(self, count: int) -> Iterable[tuple[FrameType, bytes | memoryview]]:
-        """Process `count` bytes in the buffer; yields every frame that is complete now.
+        """Process `count` bytes in the buffer; yields every frame that is now complete.
 
-        Raises `Malformed` for an invalid header, or one that announces too many bytes. At low rates a read is usually
-        exactly one frame, which takes a shortcut.
+        Raises `Malformed` for an invalid header or a frame that is too large. At low rates a read is usually exactly
+        one frame, which takes a shortcut.
         """
         if not self._end and self._large is None and HEADER_BYTES <= count < self._limit:
             size, number, zeros = _HEADER.unpack_from(self._view)
@@ -214,7 +214,7 @@ class FrameReader:
         return self._several(count)
 
     def _several(self, count: int) -> Iterator[tuple[FrameType, bytes | memoryview]]:
-        """The general case."""
+        """The general case: any number of frames."""
         if self._large is not None:
             self._large_end += count
             count = self._large_end - self._large_size
@@ -251,7 +251,7 @@ class FrameReader:
                 self._keep(at, busy=filled)
 
     def _unusual(self, number: int, size: int, zeros: bytes) -> FrameType:
-        """The type of a frame with such a header, if it may be so large. Raises `Malformed`."""
+        """Check an unusual header; returns the frame's type. Raises `Malformed`."""
         type_ = _TYPES.get(number)
         if type_ is None or zeros != _ZEROS:
             raise Malformed(f"unknown frame type {number}")
@@ -261,14 +261,14 @@ class FrameReader:
         return type_
 
     def _begin_large(self, type_: FrameType, size: int, came: memoryview) -> None:
-        """Begin a frame that does not fit into the buffer: move what arrived to memory of its own."""
+        """Begin a frame that does not fit into the buffer: move the arrived bytes to its own memory."""
         self._large_type, self._large_size, self._large_end = type_, size, len(came)
         self._large = self._spare.take(size + _PEEK_BYTES) or self._more(len(came))
         self._holds(len(self._large))
         self._large[: len(came)] = came
 
     def _grow(self, large: memoryview) -> None:
-        """More of a large frame arrived: if its memory is full, move it to a larger one."""
+        """More of a large frame arrived. If its memory is full, move it to a larger one."""
         if self._large_end == len(large):
             more = self._more(self._large_end)
             self._holds(len(more))
@@ -278,7 +278,7 @@ class FrameReader:
             self._holds(len(large))
 
     def _more(self, arrived_bytes: int) -> memoryview:
-        """Memory for a frame of which this much arrived, and for what is read along with its end."""
+        """Memory for a frame of which this much arrived, and for the bytes that are read after its end."""
         return memoryview(
             _unfilled(None, min(self._large_size + _PEEK_BYTES, max(_FIRST_BYTES, _GROWTH * arrived_bytes)))
         )
@@ -288,7 +288,7 @@ class FrameReader:
             self._holder.holds(self._large_type, min(size_bytes, self._large_size))
 
     def _keep(self, at: int, *, busy: bool) -> None:
-        """Move the rest to the front. After a read that filled the buffer, use a larger one."""
+        """Move the rest to the front. If a read filled the buffer, use a larger one."""
         left = self._end - at
         if busy and self._limit == len(self._view) < _BUFFER_BYTES_MAX:
             larger = memoryview(bytearray(2 * len(self._view)))

@@ -15,8 +15,8 @@ from quillcast.protocol.security.members import Unadmitted, check_claim, check_c
 class Handshake:
     """One peer's side of every handshake.
 
-    With `tls` every link is encrypted, and only members of the network get one; `wall_ns` is the clock that
-    certificates are judged by, nanoseconds since 1970 UTC.
+    With `tls`, every link is encrypted, and only members of the network get one. `wall_ns` is the clock for checking
+    certificates, nanoseconds since 1970 UTC.
     """
 
     def __init__(
@@ -27,15 +27,15 @@ class Handshake:
         self.tls, self.wall_ns = tls, wall_ns
         self._counters, self._problems = counters, problems
         self.answer_application: Callable[[Hello, bytes], bytes] | None = None
-        """Answers applications for admission at the peer that holds the network's credential; others have none."""
+        """Answers applications for admission; only set at the peer that holds the network's credential."""
 
     def admit_by(self, answer: Callable[[Hello, bytes], bytes]) -> None:
-        """This answers applications for admission."""
+        """Answer applications for admission with this function."""
         self.answer_application = answer
 
     @property
     def members_only(self) -> bool:
-        """Has the network a credential, so that only its members get links?"""
+        """Whether the network has a credential, so that only its members get links."""
         return self.tls is not None
 
     def hello(self, address: str, window_bytes: int, shared_memory: bytes) -> Hello:
@@ -47,7 +47,7 @@ class Handshake:
         )  # fmt: skip
 
     def check_admitted(self, theirs: Hello, certificate: bytes | None) -> None:
-        """Raise `Unadmitted` unless this certificate proves that the sender is the member that its hello names."""
+        """Raise `Unadmitted` unless this certificate proves that the sender is the member named in its hello."""
         if self.tls is None:
             return
         now_ns = self.wall_ns()
@@ -61,7 +61,7 @@ class Handshake:
         check_lifetime(member, now_ns)
 
     def admit(self, mine: Hello, application: bytes) -> bytes:
-        """The answer to an application for admission. Raises `Unadmitted`."""
+        """Answer an application for admission. Raises `Unadmitted`."""
         if self.answer_application is None:
             raise Unadmitted(
                 "token", "this peer cannot admit others; join through the one that holds the network's credential"

@@ -1,10 +1,10 @@
-"""The hello of a link: protocol version, network, and proof of the key that the nodeId comes from.
+"""The hello of a link: protocol version, network, and proof of the key that determines the nodeId.
 
 Both sides send `Hello` at once, each with its own nonce. A side that accepts the other's hello answers with a proof: an
 Ed25519 signature over the other's nonce, its own, and both nodeIds, its own first. So a proof is valid for one link,
 one direction and one moment. A link is up when both proofs are verified.
 
-In a network with a credential all this goes through TLS, and the hello must match the certificate: the same key, and
+In a network with a credential, all this goes through TLS, and the hello must match the certificate: the same key, and
 the nonce that the issuer drew for it (`live.transport.tls`, `protocol.security.members`).
 """
 
@@ -22,7 +22,7 @@ from quillcast.protocol.security.members import Unadmitted, member_id
 
 PROTOCOL_VERSION = 1
 NONCE_BYTES = 32
-REASON_BYTES_MAX = 300  # of a refusal, as it is sent and as it is shown
+REASON_BYTES_MAX = 300  # of a refusal, as sent and as shown
 
 _MAGIC = b"quillcast"
 _VERSION_AT = len(_MAGIC)
@@ -59,7 +59,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     clock_ns: Number = 0
     """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
     shared_memory: bytes = b""
-    """Where the incarnation lies in shared memory, to test access to it; or empty (`live.transport.shared_memory`)."""
+    """The place of the incarnation in shared memory, to test access to it; or empty
+    (`live.transport.shared_memory`)."""
 
     @property
     def contact(self) -> Contact:
@@ -68,7 +69,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Identity:
-    """The Ed25519 key of a peer, and the nodeId bound to it and the issuer's nonce (docs/design.md, section 3)."""
+    """The Ed25519 key of a peer, and the nodeId derived from it and the issuer's nonce (docs/design.md, section 3)."""
 
     def __init__(self, key: Ed25519PrivateKey, issuer_nonce: bytes = b"") -> None:
         self._key, self.issuer_nonce = key, issuer_nonce
@@ -77,7 +78,7 @@ class Identity:
 
     @classmethod
     def new(cls) -> "Identity":
-        """A new one, from the system's random source."""
+        """A new identity, from the system's random source."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
@@ -92,30 +93,30 @@ class Identity:
 
     @property
     def pem(self) -> bytes:
-        """The secret as OpenSSL reads it."""
+        """The secret in the format of OpenSSL."""
         return secret_pem(self._key)
 
     def sign(self, statement: bytes) -> bytes:
-        """The signature of this identity."""
+        """Sign a statement with this identity."""
         return self._key.sign(statement)
 
     def prove(self, mine: Hello, theirs: Hello) -> bytes:
-        """The signature that answers `theirs`."""
+        """Make the proof that answers `theirs`."""
         return self.sign(_statement(mine, theirs))
 
 
 def nonce() -> bytes:
-    """Random bytes that no link has used before."""
+    """Random bytes, unique to one link."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def encode(hello: Hello, version: int = PROTOCOL_VERSION) -> bytes:
-    """The content of a hello's frame. Magic and version come first, so that they survive changes of the rest."""
+    """Encode a hello as a frame's content. Magic and version come first, so that they survive changes of the rest."""
     return _MAGIC + version.to_bytes(2, "little") + msgspec.msgpack.encode(hello)
 
 
 def decode(content: bytes) -> Hello:
-    """Decode a hello. Raises `HelloRefused` if it is invalid, or of another version."""
+    """Decode a hello. Raises `HelloRefused` if it is invalid or of another version."""
     if not content.startswith(_MAGIC):
         raise HelloRefused("not_quillcast", "it is not a quillcast peer")
     version = int.from_bytes(content[_VERSION_AT:_BODY_AT], "little")
@@ -130,7 +131,7 @@ def decode(content: bytes) -> Hello:
 
 
 def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
-    """Raise `HelloRefused` unless `theirs` is of this network, and of the peer that was `wanted` (None: any)."""
+    """Raise `HelloRefused` unless `theirs` is of this network and of the `wanted` peer (None: any)."""
     if theirs.network != mine.network:
         raise HelloRefused(
             "network",
@@ -148,7 +149,7 @@ def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
 
 
 def verify(mine: Hello, theirs: Hello, proof: bytes) -> None:
-    """Raise `HelloRefused` unless `proof` shows that the key of `theirs` is at the other end."""
+    """Raise `HelloRefused` unless `proof` shows that the other end has the key of `theirs`."""
     try:
         Ed25519PublicKey.from_public_bytes(theirs.public_key).verify(proof, _statement(theirs, mine))
     except (InvalidSignature, ValueError) as problem:
@@ -158,7 +159,7 @@ def verify(mine: Hello, theirs: Hello, proof: bytes) -> None:
 
 
 def _statement(signer: Hello, verifier: Hello) -> bytes:
-    """What a proof signs; every part has a fixed length but the network, which comes last."""
+    """The content that a proof signs; every part has a fixed length except the network, which comes last."""
     ids = signer.contact.node_id + verifier.contact.node_id
     return b"".join([_PROOF, verifier.nonce, signer.nonce, ids, signer.network.encode()])
 

@@ -1,8 +1,8 @@
-"""One link: what waits for the peer at its other end, and the credit that bundles use.
+"""One link: the queues for the peer at its other end, and the credit that bundles use.
 
 A link has three queues: small frames (credit, pings), control messages, bundles. Once per turn it writes them in one
-call and in this order, so that control overtakes data. It gives the socket no more than `write_bytes_max` ahead of the
-kernel; the rest stays with the sender, which is told that there is no room.
+call and in this order, so that control overtakes data. It gives the socket at most `write_bytes_max` ahead of the
+kernel; the rest stays with the sender, which sees that there is no room.
 """
 
 from collections import Counter, deque
@@ -20,18 +20,18 @@ from quillcast.live.transport.framed import Framed
 from quillcast.live.transport.framing import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, frame
 from quillcast.live.transport.transport import Part
 
-_CREDIT_PARTS_MAX = 64  # smaller parts of the window wait, or each lone event would send a frame of credit; a guess
-_JOINED_BYTES_MAX = 64 << 10  # less than that is joined before writing; a guess: a copy is cheaper than a vector
+_CREDIT_PARTS_MAX = 64  # smaller parts of the window wait; otherwise each lone event would send a credit frame; a guess
+_JOINED_BYTES_MAX = 64 << 10  # smaller parts are joined before writing; a guess: a copy is cheaper than a vector
 
 
 class ControlCodec(Protocol):
     """Encodes the content of control frames; implemented by `protocol.wire`."""
 
     def encode_all(self, messages: list[Message], /) -> bytes:
-        """The messages as bytes."""
+        """Encode the messages."""
 
     def decode_all(self, data: bytes, /) -> list[Any]:
-        """The messages of these bytes. Raises `Malformed`."""
+        """Decode messages. Raises `Malformed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,21 @@ class LinkContext:
     codec: ControlCodec
     counters: Counter[str]
     mark_dirty: "Callable[[Link], None]"
-    """Called when a link has something to write, and again only after it has written."""
+    """Called when a link gets something to write, and again only after it has written."""
 
 
 class Link:
-    """The connection to one peer, open or being opened, and what waits for it."""
+    """The connection to one peer, open or being opened, and its queues."""
 
     def __init__(self, context: LinkContext, contact: Contact) -> None:
         self.context, self.contact = context, contact
         self.connection: Framed | None = None
-        self.credit = self.window = context.config.window_bytes  # that of the other side, once it is known
-        self.charged = 0  # bytes of bundles that arrived and are not released
-        self.owed = 0  # bytes released and not yet given back as credit
+        self.credit = self.window = context.config.window_bytes  # those of the other side, once known
+        self.charged = 0  # bytes of bundles that arrived and have not been released
+        self.owed = 0  # bytes released but not yet returned as credit
         self.paused = False
         self.idle_here = self.idle_there = False
-        self.dirty = False  # has it something to write at the end of this turn?
+        self.dirty = False  # whether it has something to write at the end of this turn
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
         self._bundles: deque[Bundle] = deque()
@@ -69,7 +69,7 @@ class Link:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that wait in this process: bundles, and the socket's queue."""
+        """Bytes that wait in this process: bundles and the socket's queue."""
         queued = self.connection.transport.stream.get_write_buffer_size() if self.connection else 0
         return queued + sum(bundle.size for bundle in self._bundles)
 
@@ -79,7 +79,7 @@ class Link:
         return len(self._messages)
 
     def is_idle(self) -> bool:
-        """Is the queue of bundles empty?"""
+        """Whether the queue of bundles is empty."""
         return not self._bundles
 
     def send(self, message: Message) -> None:
@@ -105,19 +105,19 @@ class Link:
         self.mark_dirty()
 
     def leave(self) -> None:
-        """This side does not need it any more, and says so."""
+        """Tell the other side that this side no longer needs the link."""
         self.idle_here = True
         self.say(FrameType.IDLE)
 
     def finish(self) -> None:
-        """Nothing more is sent on this connection. The link is in use again, should it get another one."""
+        """Send nothing more on this connection. If the link gets another connection, it is in use again."""
         self.idle_here = False
         self.say(FrameType.DONE)
 
     def credited(self, size_bytes: int) -> None:
-        """Credit came back."""
+        """Credit was returned."""
         before_bytes, self.credit = self.credit, min(self.credit + size_bytes, self.window)
-        if before_bytes <= self.window * 3 // 8:  # else there was room for everybody (`makes_room`)
+        if before_bytes <= self.window * 3 // 8:  # otherwise there was room for all senders (`makes_room`)
             self._credit_rose(before_bytes)
 
     def arrives(self, size_bytes: int) -> None:
@@ -127,7 +127,7 @@ class Link:
             raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
 
     def close(self) -> None:
-        """Close the connection when the other side has everything, or after a while."""
+        """Close the connection when the other side has everything, or after a time-out."""
         assert self.connection is not None
         self.connection.transport.finish(self.connection.close)
 
@@ -142,14 +142,14 @@ class Link:
         self._credit_rose(0)
 
     def adopt(self, connection: Framed, contact: Contact, window_bytes: int) -> None:
-        """Use this connection to a peer that has a window of this many bytes."""
+        """Use this connection to a peer with a window of this many bytes."""
         self.connection, self.contact = connection, contact
         self.credit += window_bytes - self.window
         self.window = window_bytes
         self.mark_dirty()
 
     def lost(self, connection: Framed) -> None:
-        """A connection of this link has ended: discard it, and everything that waited for it."""
+        """A connection of this link has ended: discard it, and everything that waits for it."""
         if self.connection is connection:
             self.connection = None
             for waiting in (self._frames, self._messages, self._bundles):
@@ -157,12 +157,12 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Can it write now?"""
+        """Whether it can write now."""
         connection = self.connection
         return connection is not None and not (connection.closing or connection.transport.stream.is_closing())
 
     def flush(self) -> bool:
-        """Write the queues in one call, bundles up to `write_bytes_max`; returns whether there were any."""
+        """Write the queues in one call, bundles up to `write_bytes_max`; returns whether there were any bundles."""
         self.dirty = False
         connection, config, bundles = self.connection, self.context.config, self._bundles
         if connection is None or connection.closing or connection.transport.stream.is_closing():
@@ -185,7 +185,7 @@ class Link:
         return carried_bytes > 0
 
     def _small_parts(self, gives_credit: bool) -> list[Part]:
-        """Everything but bundles."""
+        """Everything except bundles."""
         parts: list[Part] = [*self._frames]
         self._frames = []
         if gives_credit:
@@ -206,12 +206,12 @@ class Link:
         return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
 
     def mark_dirty(self) -> None:
-        """Have the link write at the end of this turn."""
+        """Schedule the link to write at the end of this turn."""
         if not self.dirty:
             self.dirty = True
             self.context.mark_dirty(self)
 
     def _credit_rose(self, before_bytes: int) -> None:
-        """There is more credit than before: if some had none, they are told."""
+        """There is more credit than before: tell the senders that had none."""
         if not self.paused and makes_room(before_bytes, self.credit, self.window):
             self.context.pump.hand(self.context.pump.inputs.room, self.contact)

@@ -45,10 +45,10 @@ from quillcast.live.transport.tls import Tls
 from quillcast.live.transport.transport import TransportLost, connect, transport_of
 from quillcast.protocol.security.members import Unadmitted
 
-_CREDIT_PARTS = 8  # credit goes back by itself in eighths of the window
+_CREDIT_PARTS = 8  # credit returns by itself in eighths of the window
 
-_MESSAGE_BYTES = 256  # what a control message that waits takes beyond its content; a guess
-_ENDING_S = 1.0  # a guess: a process whose links the kernel has begun to close ends within this time
+_MESSAGE_BYTES = 256  # memory of a waiting control message besides its content; a guess
+_ENDING_S = 1.0  # a guess: a process ends within this time after the kernel began to close its links
 
 _SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
 
@@ -63,10 +63,10 @@ class PeerLink(Link):
         self.opening: asyncio.Task[None] | None = None
         self.established = asyncio.Event()
         self.measuring = False
-        self.unsent_bytes = 0  # of control messages that wait until it is open
+        self.unsent_bytes = 0  # of control messages that wait until the link is open
 
     def take(self, connection: Connection) -> None:
-        """Use this connection, which is proven."""
+        """Use this authenticated connection."""
         if self.opening is not None and not connection.opened_here:
             self.opening.cancel()
         self.adopt(connection, connection.peer.contact, connection.peer.window_bytes)
@@ -74,10 +74,10 @@ class PeerLink(Link):
 
 
 class Links:
-    """All links of one peer. What arrives on them is handed to the pump's inputs.
+    """All links of one peer. What arrives on them becomes input of the pump.
 
-    `contact` names this peer to others; `codec` is `protocol.wire`. With `tls` every link is encrypted, and only
-    members of its network get one; `wall_ns` is the clock that certificates are judged by, nanoseconds since 1970 UTC.
+    `contact` names this peer to others; `codec` is `protocol.wire`. With `tls`, every link is encrypted, and only
+    members of its network get one. `wall_ns` is the clock for checking certificates, nanoseconds since 1970 UTC.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class Links:
             identity, network, incarnation, self.counters, self.problems, tls=tls, wall_ns=wall_ns
         )
         self._unauthenticated: dict[Connection, None] = {}
-        self._served: dict[Connection, PeerLink] = {}  # every open connection that is authenticated
+        self._served: dict[Connection, PeerLink] = {}  # every open, authenticated connection
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still arrive
-        self._debts: dict[bytes, int] = {}  # bytes of bundles from closed links that are not yet released
+        self._debts: dict[bytes, int] = {}  # unreleased bytes of bundles from closed links
         self._dirty: list[Link] = []
         self.unfinished = Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
@@ -106,7 +106,7 @@ class Links:
         self.multicast = MulticastGroups(pump, identity.node_id, incarnation, self.counters, self.problems)
         self._serve_client: Callable[[bytes], Framed] | None = None
         self._servers: list[asyncio.Server] = []
-        self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
+        self._death_watches: set[asyncio.Task[None]] = set()  # check if a process whose link closed has ended
         self._closing = False
         self._unplugged = False
         self._plain = partial(transport_of, config=config)
@@ -118,7 +118,7 @@ class Links:
     async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
         """Accept links on a listening socket, which is closed along with the links.
 
-        `reached_at` is the address that others are given, if it is a different one; its port 0 means the same port.
+        `reached_at` is the address that others get, if it differs; its port 0 means the same port.
         """
         server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
@@ -130,11 +130,11 @@ class Links:
             await self._listen_local()
 
     def serve_clients(self, serve: Callable[[bytes], Framed]) -> None:
-        """This makes the connection of a client of another peer that calls here. It raises `RemoteError`."""
+        """Use this function to make the connections of other peers' clients that call here. It raises `RemoteError`."""
         self._serve_client = serve
 
     async def _listen_local(self) -> None:
-        """Accept links from peers of this machine at the same address. If that fails they use TCP."""
+        """Accept links from peers of this machine at the same address. If that fails, they use TCP."""
         try:
             own = local_ipc.listener(self.contact.address)
         except OSError as problem:
@@ -154,9 +154,9 @@ class Links:
         return connection.peer.contact
 
     def certificate(self, node: bytes) -> bytes | None:
-        """The certificate of this peer, or with which a linked one proved who it is.
+        """The certificate of this peer, or the one with which a linked peer proved its identity.
 
-        None without a link, or a network's credential.
+        None without a link or without a network credential.
         """
         if node == self.contact.node_id:
             return self.handshake.tls.certificate if self.handshake.tls is not None else None
@@ -164,7 +164,7 @@ class Links:
         return link.connection.certificate if link is not None and link.connection is not None else None
 
     def link(self, to: Contact) -> PeerLink:
-        """The link to a peer. It is opened if there is none."""
+        """The link to a peer, which is opened if necessary."""
         link = self.links.get(to.node_id)
         if link is None:
             link = self.links[to.node_id] = PeerLink(self._links, to)
@@ -172,11 +172,11 @@ class Links:
         return link
 
     def way(self, to: Contact) -> PeerLink | GroupSocket:
-        """The multicast group, or the link to a peer."""
+        """The multicast group or the link to a peer."""
         return self.multicast.groups.get(to.node_id) or self.link(to)
 
     def send(self, to: Contact, message: Message) -> None:
-        """Send a control message to a peer. A link that cannot be opened does not collect them without bound."""
+        """Send a control message to a peer. While a link cannot be opened, waiting messages are bounded."""
         link = self.links.get(to.node_id) or self.link(to)
         link.send(message)
         if link.connection is None:
@@ -186,20 +186,20 @@ class Links:
 
     @property
     def unauthenticated_count(self) -> int:
-        """Connections that have not proven who they are."""
+        """Number of connections that are not authenticated."""
         return len(self._unauthenticated)
 
     def room(self, to: Contact, reserved_eighths: int = 0) -> int:
-        """Bytes of credit left towards a peer beyond what is reserved, or bytes that a multicast group takes now."""
+        """Bytes of credit left towards a peer beyond the reserved part, or bytes that a multicast group accepts now."""
         link = self.links.get(to.node_id)
         if link is None:
             room_bytes = self.multicast.room(to) if to.address.startswith(SCHEME) else self.config.window_bytes
             return room_bytes - self.config.window_bytes * reserved_eighths // 8
-        # `Link.room`, inline: this runs for every bundle
+        # `Link.room`, inlined: this runs for every bundle
         return (0 if link.paused else link.credit) - (link.window * reserved_eighths // 8 if reserved_eighths else 0)
 
     def release(self, sender: bytes, size_bytes: int) -> None:
-        """Give credit back. Bytes that arrived over a closed link are settled first."""
+        """Return credit. Bytes that arrived over a closed link are settled first."""
         if self._debts:
             debt = self._debts.pop(sender, 0)
             if debt > size_bytes:
@@ -214,7 +214,7 @@ class Links:
                 link.mark_dirty()
 
     def measure(self, to: Contact) -> None:
-        """Measure the round trip over the link, as soon as that is open."""
+        """Measure the round trip over the link, as soon as it is open."""
         link = self.link(to)
         if link.connection is None:
             link.measuring = True
@@ -228,13 +228,13 @@ class Links:
             link.leave()
 
     def mark_dirty(self, link: Link) -> None:
-        """Have the link write at the end of this turn, or outside of a turn, in this iteration of the event loop."""
+        """Make the link write at the end of this turn, or if outside of a turn, in this iteration of the event loop."""
         if not (self._dirty or self.pump.turning):
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
     def write(self, link: Link) -> None:
-        """Have a link write its queues now."""
+        """Make a link write its queues now."""
         self._flush([link])
 
     def give_up(self, link: PeerLink, problem: Exception) -> None:
@@ -244,7 +244,7 @@ class Links:
             if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
                 if _SHORTAGE not in self.problems:
                     self.problems.append(_SHORTAGE)
-            elif not isinstance(problem, ConnectionRefusedError):  # that peer has ended: this is normal
+            elif not isinstance(problem, ConnectionRefusedError):  # that peer has ended, which is normal
                 gone = isinstance(problem, HelloRefused) and problem.why == "identity"
                 note = (
                     self.problems.keep if gone or isinstance(problem, OSError | TimeoutError) else self.problems.append
@@ -262,11 +262,11 @@ class Links:
                 connection.abort()
 
     def plug_in(self) -> None:
-        """End what `unplug` began."""
+        """Undo `unplug`."""
         self._unplugged = False
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Write all queues, close every link and accept no new ones; within `close_timeout_s` or less."""
+        """Write all queues, close every link and accept no new ones, within `close_timeout_s` or less."""
         self._closing = True
         self.multicast.take_part({})
         for server in self._servers:
@@ -289,7 +289,7 @@ class Links:
     # --- called by connections ----------------------------------------------------------------------------------
 
     def end(self, link: PeerLink) -> None:
-        """Neither side needs the link. It closes when what the other side has sent meanwhile has arrived."""
+        """Neither side needs the link. Close it when everything that the other side sent meanwhile has arrived."""
         assert link.connection is not None
         self._ending[link.connection] = None
         self._forget(link)
@@ -297,7 +297,7 @@ class Links:
         self.write(link)
 
     def opened(self, connection: Connection) -> None:
-        """Accept a connection that is not authenticated yet."""
+        """Accept a connection that is not yet authenticated."""
         if self._closing or self._unplugged:
             connection.abort()
             return
@@ -310,7 +310,7 @@ class Links:
         Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
 
     def called(self, connection: Connection, content: bytes) -> None:
-        """A client of another peer is there, and no peer: it gets a connection of its own kind."""
+        """The other side is a client of another peer: give it a connection of its own kind."""
         if self._closing or self._serve_client is None:
             raise HelloRefused("client", "this peer serves no clients now")
         protocol = self._serve_client(content)
@@ -331,7 +331,7 @@ class Links:
         return connection.opener == smaller or stands.opener != smaller or not (at_once and same_run)
 
     def proved(self, connection: Connection) -> None:
-        """A connection is authenticated: it serves its link, unless another one is kept."""
+        """A connection is authenticated: make it serve its link, unless another one is kept."""
         self._unauthenticated.pop(connection, None)
         if self._closing or not self.is_welcome(connection):
             connection.supersede()
@@ -350,7 +350,7 @@ class Links:
         connection.serve(link, transport, self.bundle_came, self.frame_came)
         link.take(connection)
         if replaced is not None and replaced is not link:
-            self._report_lost(replaced)  # what the peer sends then goes over the new link, and opens no further one
+            self._report_lost(replaced)  # what the peer then sends uses the new link and opens no other
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
@@ -361,7 +361,7 @@ class Links:
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
         link.idle_there = False
-        link.charged += bundle.size  # inline, here and in `release`: this runs for every bundle
+        link.charged += bundle.size  # inlined, here and in `release`: this runs for every bundle
         if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
         if self.links.get(link.contact.node_id) is not link:
@@ -371,7 +371,7 @@ class Links:
 
     def frame_came(self, link: PeerLink, type_: FrameType, content: bytes) -> None:
         """A frame other than a bundle arrived."""
-        if type_ is SHARED_BUNDLE:  # as nearly all of a busy link
+        if type_ is SHARED_BUNDLE:  # most frames of a busy link
             self._transport_frame_came(link, type_, content)
             return
         match type_:
@@ -393,7 +393,7 @@ class Links:
             case FrameType.DONE:
                 self._done(link)
             case FrameType.SUPERSEDED:
-                pass  # it closes now
+                pass  # it is closing now
             case _:
                 self._transport_frame_came(link, type_, content)
 
@@ -413,7 +413,7 @@ class Links:
         link.lost(connection)
 
     def refused(self, connection: Connection, problem: RemoteError | FrameMemoryFull) -> None:
-        """A connection is closed for what came on it."""
+        """A connection is closed because of what arrived on it."""
         match problem:
             case FrameMemoryFull():
                 self.counters["crowded_out"] += 1
@@ -426,12 +426,12 @@ class Links:
     # --- within -------------------------------------------------------------------------------------------------
 
     def _transport_frame_came(self, link: PeerLink, type_: FrameType, content: bytes) -> None:
-        """A frame arrived that only the transport understands. Raises `Malformed` if it does not, either."""
+        """A frame arrived that only the transport may understand. Raises `Malformed` if it does not."""
         connection = link.connection
         assert connection is not None
         try:
             bundle = connection.transport.unpack(type_, content)
-        except TransportLost as problem:  # as if the link had broken before
+        except TransportLost as problem:  # as if the link had broken earlier
             self.problems.keep(f"lost the link with {connection.end.name}: {problem}")
             connection.abort()
         else:
@@ -439,11 +439,11 @@ class Links:
                 self.bundle_came(link, bundle)
 
     async def _see_if_ended(self, contact: Contact, pid: int) -> None:
-        """A process closed its link. If that is because it has ended, report the peer as dead at once."""
+        """A process closed its link. If it has ended, report the peer as dead at once."""
         if not await local_ipc.has_ended(pid, _ENDING_S):
             return
         link = self.links.get(contact.node_id)
-        if link is None or link.connection is None:  # otherwise it has started again
+        if link is None or link.connection is None:  # otherwise it has restarted
             self.pump.hand(self.pump.inputs.died, contact)
 
     async def _open(self, link: PeerLink) -> None:
@@ -504,7 +504,7 @@ class Links:
             )
 
     def _remove(self, link: PeerLink) -> None:
-        """Remove a link, with everything that waited for it."""
+        """Remove a link and everything that waits for it."""
         self._forget(link)
         if not self._closing:
             self._report_lost(link)
@@ -514,7 +514,7 @@ class Links:
         self._round_trips_lost(link)
 
     def _done(self, link: PeerLink) -> None:
-        """The other side has sent all it will: send what waits, and close. The next message opens another link."""
+        """The other side sends nothing more: send what waits, and close. The next message opens another link."""
         if self.links.get(link.contact.node_id) is link:
             self._forget(link)
             self.write(link)
@@ -528,12 +528,12 @@ class Links:
         self._owe(link.contact.node_id, link.charged)
 
     def _owe(self, node: bytes, size_bytes: int) -> None:
-        """Bytes of bundles are still to be released that no link gives credit back for."""
+        """These bytes of bundles are still to be released, but there is no link to return credit on."""
         if size_bytes:
             self._debts[node] = self._debts.get(node, 0) + size_bytes
 
     def _flush(self, links: list[Link] | None = None) -> bool:
-        """Have these links write their queues, or all that have something to write. Were there events?
+        """Make these links, or all that have something to write, write their queues; returns whether there were events.
 
         An error closes only the link where it occurs.
         """
@@ -542,7 +542,7 @@ class Links:
                 return False
             links, self._dirty = self._dirty, []
         if len(links) > 1:
-            links.sort(key=methodcaller("is_idle"))  # receipts and credit can wait for a system call, events cannot
+            links.sort(key=methodcaller("is_idle"))  # receipts and credit can wait for a system call, events should not
         carried = False
         for link in links:
             connection = link.connection
@@ -556,15 +556,15 @@ class Links:
         return carried
 
     def _broke(self, connection: Framed, problem: Exception) -> None:
-        """What waits for a link cannot be written: it ends, with all that waits, and no other one does."""
+        """The queues of a link cannot be written: end it and discard what waits. No other link is affected."""
         self.counters["links_broken"] += 1
         self.problems.append(f"closed the link with {connection.end.name}: nothing can be written to it: {problem!r}")
         connection.abort()
-        self.loop.call_soon(connection.lost, problem)  # a transport that is broken may not tell that it closed
+        self.loop.call_soon(connection.lost, problem)  # a broken transport may not report that it closed
 
 
 def _unreachable(address: str, problem: Exception) -> Unreachable:
-    """Why there is no link to an address, in one line."""
+    """Explain in one line why there is no link to an address."""
     if isinstance(problem, Unreachable):
         return problem
     verb = "reach" if isinstance(problem, OSError) else "link with"

@@ -1,8 +1,8 @@
-"""Local IPC: links between peers of one machine, over a Unix socket named by the same address as the TCP port.
+"""Local IPC: links between peers of one machine over a Unix socket, named by the same address as the TCP port.
 
-A connecting peer tries it first, since it takes half the time of TCP. The names are abstract (unix(7)): like loopback
-they belong to a network namespace, and they end with the process. Any user of the machine can take such a name, so the
-connecting peer checks who owns it.
+A connecting peer tries it first, because it takes half the time of TCP. The names are abstract (unix(7)): like
+loopback, they belong to a network namespace, and they end with the process. Any user of the machine can take such a
+name, so the connecting peer checks its owner.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _SHOWN = "@quillcast "  # how /proc/net/unix shows the beginning of `_name`
 
 
 def listener(address: str) -> socket.socket:
-    """A socket bound to the name of an address, `host:port`. Raises `OSError` if somebody has it."""
+    """A socket bound to the name of an address, `host:port`. Raises `OSError` if the name is taken."""
     own = _new()
     try:
         own.bind(_name(address))
@@ -34,8 +34,8 @@ def listener(address: str) -> socket.socket:
 def connected(address: str) -> socket.socket | None:
     """A socket to the peer of this machine that listens at an address; None if TCP must be used.
 
-    That is if nobody has the name, or a user whom this process need not trust; or if the kernel grants too little
-    memory (net.core.wmem_max).
+    That is the case if nobody has the name, or a user that this process does not trust, or if the kernel grants too
+    little memory (net.core.wmem_max).
     """
     own = _new()
     with contextlib.suppress(OSError):
@@ -49,20 +49,20 @@ def connected(address: str) -> socket.socket | None:
 async def serve(
     loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol], own: socket.socket
 ) -> None:
-    """Serve a connected socket by a protocol.
+    """Serve a connected socket with a protocol.
 
-    uvloop takes the descriptor alone and closes it. If the connection ends before this returns, uvloop leaves the
-    number in the socket object, which would close it once more when it goes: by then it is some other connection's.
+    uvloop takes only the descriptor and closes it. If the connection ends before this returns, uvloop leaves the number
+    in the socket object, which would close it again when it is deleted: by then it belongs to another connection.
     """
     try:
         await loop.create_unix_connection(protocol, sock=own)
     finally:
-        if not isinstance(loop, asyncio.BaseEventLoop):  # asyncio's own loops keep the object, and close it
+        if not isinstance(loop, asyncio.BaseEventLoop):  # asyncio's own loops keep the object and close it
             own.detach()
 
 
 def listening() -> list[str]:
-    """The addresses that peers of this machine listen at, of all users and networks."""
+    """The addresses at which peers of this machine listen, of all users and networks."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
     except OSError:
@@ -73,20 +73,20 @@ def listening() -> list[str]:
 
 
 def widen(own: socket.socket) -> bool:
-    """Give the socket its memory; False if the kernel grants less."""
+    """Enlarge the socket's buffers; False if the kernel grants less."""
     own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
     return own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) >= BUFFER_BYTES
 
 
 def process(own: socket.socket) -> tuple[int, int]:
-    """The process at the other end, 0 if this one cannot see it; and its user."""
+    """The process at the other end, 0 if it is not visible to this one, and its user."""
     credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(credentials)
     return pid, user
 
 
 async def has_ended(pid: int, within_s: float) -> bool:
-    """Does a process of this machine end within this time? Also False if the kernel cannot tell."""
+    """Whether a process of this machine ends within this time. False also if the kernel cannot tell."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

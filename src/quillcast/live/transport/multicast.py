@@ -1,8 +1,8 @@
 """UDP multicast groups: one socket to send and one to receive for each group that a peer takes part in.
 
-There is no credit in a group. A sender keeps to the pace that the scope's policy says, and queues little: what waits
-beyond that stays in the logs of its topics. Receivers drop what they have no room for. What is lost is asked for along
-the topic's tree, whose links have credit, so a slow receiver slows its publishers as it does over a tree alone.
+There is no credit in a group. A sender keeps to the pace set by the scope's policy and queues little: the rest stays in
+the logs of its topics. Receivers drop bundles that they have no room for. Lost bundles are requested along the topic's
+tree, whose links have credit, so a slow receiver slows its publishers as it does without a group.
 """
 
 import errno
@@ -25,17 +25,17 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.datagrams import Cutter, Joiner
 
 QUEUE_BYTES_MAX = 256 << 10  # of bundles that wait to be sent; a guess: 20 ms at 100 Mbit/s
-BURST_S = 0.004  # a sender that waited may catch up on this much; a guess: timers are late by a millisecond or two
-PACE_S = 0.001  # between two looks at a queue that has to wait
-RECEIVE_BYTES = 4 << 20  # asked of the kernel for what comes while this process does something else; a guess
-READS_MAX = 64  # datagrams that are read in a row; a guess: links wait for their turn meanwhile
+BURST_S = 0.004  # how much a delayed sender may catch up; a guess: timers are late by a millisecond or two
+PACE_S = 0.001  # between two checks of a queue that must wait
+RECEIVE_BYTES = 4 << 20  # requested from the kernel for datagrams that arrive while this process is busy; a guess
+READS_MAX = 64  # datagrams that are read in a row; a guess: links must wait meanwhile
 _ANY_INTERFACE = "0.0.0.0"
 _DATAGRAM_BYTES_MAX = 1 << 16
 _SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 
 
 class MulticastGroups:
-    """The groups of one peer. `interface` is the address that it listens at."""
+    """The groups of one peer. `interface` is the address at which it listens."""
 
     def __init__(self, pump: Pump, me: bytes, incarnation: bytes, counters: Counter[str], problems: Problems) -> None:
         self._pump, self._counters, self._problems = pump, counters, problems
@@ -49,7 +49,7 @@ class MulticastGroups:
         self.interface = interface
 
     def take_part(self, groups: Mapping[str, bytes]) -> None:
-        """Take part in these groups, each with its key, and in no others."""
+        """Take part in exactly these groups, each with its key."""
         wanted = {contact(mechanism).node_id: (mechanism, key) for mechanism, key in groups.items()}
         for id_ in [id_ for id_ in self.groups if id_ not in wanted]:
             self.groups.pop(id_).close()
@@ -64,7 +64,7 @@ class MulticastGroups:
                 self._problems.append(f"cannot take part in multicast, bundles come over links: {problem}: {mechanism}")
 
     def room(self, to: Contact) -> int:
-        """Bytes that a group takes now; none if this peer takes no part in it."""
+        """Bytes that a group accepts now; 0 if this peer does not take part in it."""
         group = self.groups.get(to.node_id)
         return group.room if group is not None else 0
 
@@ -73,7 +73,7 @@ class MulticastGroups:
 
 
 class GroupSocket:
-    """One group: a queue towards it, and what comes from it."""
+    """One group: its send queue, and what it receives."""
 
     cutter: Cutter
     joiner: Joiner
@@ -81,7 +81,7 @@ class GroupSocket:
     def __init__(self, pump: Pump, group: UdpGroup, to: Contact, interface: str, counters: Counter[str]) -> None:
         """Join the group. Raises `OSError`."""
         self._pump, self.group, self.contact, self._counters = pump, group, to, counters
-        self._queue: deque[tuple[bytes, int]] = deque()  # datagrams; the size of the bundle with the last one of each
+        self._queue: deque[tuple[bytes, int]] = deque()  # datagrams, the last of a bundle with its size
         self._queued_bytes = 0
         self._allowed = 0.0  # bytes that may be sent now
         self._allowed_at = pump.loop.time()
@@ -97,13 +97,13 @@ class GroupSocket:
 
     @property
     def room(self) -> int:
-        """Bytes of bundles that it takes now."""
+        """Bytes of bundles that it accepts now."""
         room = QUEUE_BYTES_MAX - self._queued_bytes
         self._full = self._full or room <= 0
         return room
 
     def carry(self, bundle: Bundle) -> None:
-        """Send a bundle, at the group's pace."""
+        """Send a bundle at the group's pace."""
         datagrams = [(each, 0) for each in self.cutter.cut(bundle)]
         if not datagrams:
             self._counters["datagrams_unsent"] += 1
@@ -138,7 +138,7 @@ class GroupSocket:
             self._pump.hand(self._pump.inputs.room, self.contact)
 
     def _put(self, datagram: bytes) -> bool:
-        """Hand a datagram to the kernel; False if it has to wait. One that cannot be sent is lost, like any other."""
+        """Hand a datagram to the kernel; False if it must wait. One that cannot be sent is lost, like any other."""
         try:
             self._sender.sendto(datagram, self._to)
         except OSError as problem:
@@ -153,7 +153,7 @@ class GroupSocket:
         for _ in range(READS_MAX):
             try:
                 datagram = self._receiver.recv(_DATAGRAM_BYTES_MAX)
-            except OSError:  # there is nothing more; no error of a multicast socket concerns what comes next
+            except OSError:  # nothing more to read; errors of a multicast socket do not concern later datagrams
                 return
             try:
                 bundle = self.joiner.take(datagram)
@@ -206,7 +206,7 @@ def _socket(group: UdpGroup) -> socket.socket:
 
 
 def _place(group: UdpGroup, interface: str) -> tuple[str, int] | tuple[str, int, int, int]:
-    """A group's address, as sockets of its family want it."""
+    """A group's address in the form for sockets of its family."""
     return (group.host, group.port, 0, _index(interface)) if group.is_ipv6 else (group.host, group.port)
 
 
@@ -215,7 +215,7 @@ def _ipv4(interface: str) -> str:
 
 
 def _index(address: str) -> int:
-    """The number of the interface with this address; 0 if none is known, and the kernel chooses by its routes."""
+    """The index of the interface with this address; 0 if unknown: then the kernel chooses by its routes."""
     try:
         wanted = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
     except OSError:

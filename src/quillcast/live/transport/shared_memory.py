@@ -1,13 +1,13 @@
 """Shared-memory transfer: peers of one machine pass large blocks by reference, without copying them.
 
-The exporter writes a block to an anonymous memory file (memfd_create(2)). Instead of the block, the link to a process
-that can open the file sends its place: the descriptor's number, and what the file should hold. The importer opens it
-for reading through `/proc/PID/fd`, maps it, and may pass it on in the same way. The exporter keeps it until the
-importer has confirmed it.
+The exporter writes a block to an anonymous memory file (memfd_create(2)). If the other process can open the file, the
+link sends its place instead of the block: the descriptor's number, and the expected content. The importer opens the
+file for reading through `/proc/PID/fd`, maps it, and may pass it on in the same way. The exporter keeps the file until
+the importer has confirmed it.
 
 Files keep their size, so that no reader can fail. They are reused when no other process has them open. The kernel tells
-that: it grants a lease (fcntl(2)) only on files that nobody else has open, however they got it. A file begins with a
-use count, which a place contains too: a place that arrives late does not match.
+this: it grants a lease (fcntl(2)) only on files that nobody else has open, however they obtained them. A file begins
+with a use count, which a place also contains: a place that arrives late does not match.
 """
 
 import errno
@@ -30,15 +30,15 @@ from quillcast.live.transport.framing import FRAME_BYTES_MAX
 from quillcast.live.transport.transport import TransportLost
 
 SHARED_BYTES_MIN = 64 << 10
-"""Smaller blocks are sent: a copy costs less than the system calls; a guess."""
+"""Smaller blocks are sent: a copy is cheaper than the system calls; a guess."""
 
 _POSSIBLE = hasattr(os, "memfd_create")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _POSSIBLE else 0
 _PLACE = struct.Struct("<QQQ")  # descriptor, inode, use
 _USE = struct.Struct("<Q")
 _SIZE = attrgetter("size")  # of a block
-_MEMORY_BYTES = 832 << 10  # a batch with its columns; what is larger gets memory of its own, which is not used again
-_MEMORIES_MAX = 84  # 68 MiB at most, of a node: what a publisher keeps until it is stable, and a window more
+_MEMORY_BYTES = 832 << 10  # a batch with its columns; larger blocks get their own memory, which is not reused
+_MEMORIES_MAX = 84  # 68 MiB at most, per node: what a publisher keeps until it is stable, and one more window
 _UNHELD = 2  # what `getrefcount` returns for an object that only the deque holds
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
@@ -52,16 +52,16 @@ class OutOfDescriptors(Released):
 
 
 class MemoryFile(mmap.mmap):
-    """A mapped memory file. It is closed when nothing refers to it any more."""
+    """A mapped memory file. It is closed when nothing refers to it."""
 
     held: ClassVar[int] = 0
-    """How many this process has."""
+    """How many of them this process has."""
 
     descriptor: int = -1
     inode: int = 0
 
     def __new__(cls, descriptor: int, inode: int, content_bytes: int, access: int = mmap.PROT_READ) -> "MemoryFile":
-        """Raises `OSError`; else the descriptor is this one's."""
+        """Raises `OSError`; otherwise this object owns the descriptor."""
         made = super().__new__(cls, descriptor, _USE.size + content_bytes, mmap.MAP_SHARED, access)
         made.descriptor, made.inode = descriptor, inode
         MemoryFile.held += 1
@@ -69,13 +69,13 @@ class MemoryFile(mmap.mmap):
 
     @classmethod
     def new(cls, content_bytes: int) -> "MemoryFile":
-        """One of this process. Raises `OSError`."""
+        """Create a file of this process. Raises `OSError`."""
         made = os.memfd_create("quillcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         own = -1
         try:
             os.ftruncate(made, _USE.size + content_bytes)
             fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)
-            own = os.open(f"/proc/self/fd/{made}", os.O_RDWR | os.O_CLOEXEC)  # leases are granted on what was opened
+            own = os.open(f"/proc/self/fd/{made}", os.O_RDWR | os.O_CLOEXEC)  # leases are granted on opened files
             return cls(own, os.fstat(own).st_ino, content_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
         except OSError:
             if own >= 0:
@@ -86,7 +86,7 @@ class MemoryFile(mmap.mmap):
 
     @property
     def use(self) -> int:
-        """How often it was used before this."""
+        """How often it was used before."""
         use: int = _USE.unpack_from(self)[0]
         return use
 
@@ -102,8 +102,8 @@ class MemoryFile(mmap.mmap):
         return memoryview(self)[_USE.size : _USE.size + size]
 
     def take_back(self) -> bool:
-        """Begin another use of the file, if no other process has it open."""
-        fcntl.fcntl(self.descriptor, fcntl.F_SETSIG, signal.SIGURG)  # if it is opened meanwhile: no harm done
+        """Begin another use of the file; False if another process has it open."""
+        fcntl.fcntl(self.descriptor, fcntl.F_SETSIG, signal.SIGURG)  # harmless if it is opened meanwhile
         try:
             fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except OSError:
@@ -128,7 +128,7 @@ class SharedMemory:
     def lay(self, parts: Sequence[bytes | memoryview]) -> memoryview | None:
         """Join these bytes in a memory file.
 
-        None if they are too few to be worth it, or if this process can export no more for now.
+        None if they are too few to be worth it, or if this process cannot export more for now.
         """
         size = sum(map(len, parts))
         if size < SHARED_BYTES_MIN:
@@ -140,9 +140,9 @@ class SharedMemory:
         return None if memory is None else memory.fill(parts)
 
     def sample(self, content: bytes) -> memoryview | None:
-        """A small exported block, with which others test whether they can open this process's memory.
+        """A small exported block, with which other processes test whether they can open this process's memory.
 
-        None if this process cannot export, or if the kernel does not tell who has a file open.
+        None if this process cannot export, or if the kernel does not tell whether a file is open elsewhere.
         """
         if not _POSSIBLE:
             return None
@@ -156,7 +156,7 @@ class SharedMemory:
         return memory.fill([content]) if told and memory.take_back() else None
 
     def places(self, blocks: Sequence[Block]) -> bytes | None:
-        """The places of these blocks, which are moved to memory files if necessary; None if they must be sent."""
+        """The places of these blocks, moved to memory files if necessary; None if the blocks must be sent."""
         if min(map(_SIZE, blocks)) < SHARED_BYTES_MIN:
             return None
         places = list[bytes]()
@@ -172,11 +172,11 @@ class SharedMemory:
         return b"".join(places)
 
     def retire(self) -> None:
-        """Never reuse the memory files in use until now."""
+        """Never reuse the memory files that are now in use."""
         self._all.clear()
 
     def _unused(self) -> MemoryFile | None:
-        for _ in range(min(len(self._all), 2)):  # the oldest is usually free; if not, it may be held for long
+        for _ in range(min(len(self._all), 2)):  # the oldest is usually free; if not, it may be in use for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD and self._all[-1].take_back():
                 return self._all[-1]
@@ -194,11 +194,11 @@ def _retire_all() -> None:
         shared_memory.retire()
 
 
-os.register_at_fork(before=_retire_all)  # a child looks at what its parent looks at, and the kernel takes them for one
+os.register_at_fork(before=_retire_all)  # parent and child share open files, which the kernel counts once
 
 
 def held_max() -> int:
-    """Beyond so many memories blocks are copied: each takes two descriptors, and half of a process's are others'."""
+    """Beyond this number of files, blocks are copied: each takes two descriptors, and half are left for other uses."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
 
@@ -213,7 +213,7 @@ def place(data: bytes | memoryview) -> bytes:
 
 
 def open_bundle(content: bytes, pid: int) -> Bundle:
-    """The bundle whose head this is, with places instead of blocks, as a process of this machine said them.
+    """Read a bundle that has places instead of blocks, as another process of this machine sent it.
 
     Raises `Released` or `Malformed`.
     """
@@ -232,7 +232,7 @@ def open_bundle(content: bytes, pid: int) -> Bundle:
 
 
 def may_open(pid: int, place: bytes, content: bytes) -> bool:
-    """Can this process open the memory of that one, which exports this content at this place as a test?"""
+    """Whether this process can open the memory of that one, which exports this content at this place as a test."""
     try:
         return len(place) == _PLACE.size and len(content) > 0 and open_block(pid, place, len(content)) == content
     except (Released, Malformed):
@@ -246,7 +246,7 @@ def open_block(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryvi
     try:
         own = os.open(
             f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-        )  # from now on it is not used again
+        )  # from now on it is not reused
         found = os.fstat(own)
         if found.st_ino != inode:
             raise Released(f"process {pid} no longer exports this block")
@@ -260,7 +260,7 @@ def open_block(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryvi
         if _USE.unpack_from(whole)[0] != use:
             raise Released(f"process {pid} no longer exports this block")
         return whole[_USE.size :]
-    except (FileNotFoundError, ProcessLookupError, BlockingIOError) as problem:  # the last while it is taken back
+    except (FileNotFoundError, ProcessLookupError, BlockingIOError) as problem:  # the last one while it is taken back
         raise Released(f"process {pid} no longer exports this block") from problem
     except OSError as problem:
         if problem.errno in _SHORTAGES:

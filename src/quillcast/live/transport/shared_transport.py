@@ -12,32 +12,32 @@ from quillcast.live.transport.framing import BUNDLE, HEADER_BYTES, NUMBER_BYTES,
 from quillcast.live.transport.shared_memory import SHARED_BYTES_MIN, SharedMemory
 from quillcast.live.transport.transport import DATA, Part, Transport
 
-_PIECES_MAX = 256  # more are joined first: copied twice, but in two pieces; a guess
-_UNCONFIRMED_WINDOWS = 2  # windows of exported bundles that may be unconfirmed; beyond that bundles are sent
+_PIECES_MAX = 256  # with more, they are joined first: copied twice, but in two pieces; a guess
+_UNCONFIRMED_WINDOWS = 2  # windows of exported bundles that may be unconfirmed; beyond that, bundles are sent
 
 
 class Sharing:
-    """A node's part in shared-memory transfer: what it exports from, and with whom it may."""
+    """A node's part in shared-memory transfer: its own memory, and the processes it shares memory with."""
 
     def __init__(self, memory: SharedMemory, incarnation: bytes, config: LiveConfig, counters: Counter[str]) -> None:
         self.memory, self.config, self.counters = memory, config, counters
         self.imports = config.local_ipc
-        self.exports = False  # some peer imports from this one
+        self.exports = False  # whether another peer imports from this one
         self._sample = memory.sample(incarnation) if config.local_ipc else None
         self.sample_place = shared_memory.place(self._sample or b"")
-        """Where others find the incarnation in shared memory, to test whether they can open it; or empty."""
+        """The place of the incarnation in shared memory, for others to test whether they can open it; or empty."""
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Join the pieces of a block; in shared memory, once some peer imports from this one."""
+        """Join the pieces of a block; in shared memory, once another peer imports from this one."""
         if not self.exports:
             return b"".join(parts)
         pieces = parts if len(parts) < _PIECES_MAX else [b"".join(parts)]
         return self.memory.lay(pieces) or b"".join(pieces)
 
     def over(self, below: Transport, place: bytes, incarnation: bytes) -> Transport:
-        """The transport to a process that is proven: with shared memory, if it is one of this user.
+        """The transport to an authenticated process: with shared memory, if it belongs to this user.
 
-        Its `incarnation` lies at this place in shared memory.
+        Its `incarnation` is at this place in shared memory.
         """
         pid = below.end.own_pid
         if not pid:
@@ -47,9 +47,9 @@ class Sharing:
 
 
 class SharedMemoryTransport(Transport):
-    """Bundles of large blocks travel as the places of these blocks in shared memory; all else travels below.
+    """Sends bundles of large blocks as places in shared memory, and everything else through the transport `below`.
 
-    Each side says once that it can open the other side's memory, and gets places instead of blocks from then on. The
+    Each side says once that it can open the other side's memory, and from then on gets places instead of blocks. The
     exporter keeps a bundle until the importer has confirmed that it has opened it.
     """
 
@@ -58,7 +58,7 @@ class SharedMemoryTransport(Transport):
         self.write = below.write
         self.imports = imports  # this process can open the other one's memory
         self.exports = False  # the other process can open this one's
-        self.opened = 0  # imported bundles that are not confirmed yet
+        self.opened = 0  # imported bundles that are not yet confirmed
         self._below, self._sharing = below, sharing
         self._exported: deque[Bundle] = deque()  # kept until the other side has confirmed them
         self._exported_bytes = 0
@@ -67,7 +67,7 @@ class SharedMemoryTransport(Transport):
             below.write([frame(FrameType.SHARED_MEMORY)])
 
     def _confirm(self, parts: list[Part]) -> None:
-        """Write these parts, and before them how many bundles were imported since the last time."""
+        """Write these parts, and before them the number of bundles imported since the last time."""
         confirmation = frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little"))
         self.opened, self.write = 0, self._below.write
         self.write([confirmation, *parts])
@@ -75,7 +75,7 @@ class SharedMemoryTransport(Transport):
     def pack(self, bundle: Bundle, parts: list[Part]) -> int:
         head = bundle.head
         places = self._export(bundle) if self.exports and bundle.size > SHARED_BYTES_MIN else None
-        if places is None:  # as in `Transport.pack`, inline: this runs for every bundle
+        if places is None:  # as in `Transport.pack`, inlined: this runs for every bundle
             size = len(head) + bundle.size - BUNDLE_BYTES
             parts.append(header(size, BUNDLE) + head)
             parts += map(DATA, bundle.blocks)
@@ -110,7 +110,7 @@ class SharedMemoryTransport(Transport):
         self._below.close()
 
     def _export(self, bundle: Bundle) -> bytes | None:
-        """Export the bundle's blocks; returns their places, or None if they must be sent."""
+        """Export the bundle's blocks; returns their places, or None if the blocks must be sent."""
         if self._exported_bytes > _UNCONFIRMED_WINDOWS * self._sharing.config.window_bytes:
             return None
         places = self._sharing.memory.places(bundle.blocks)

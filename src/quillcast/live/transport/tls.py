@@ -1,11 +1,11 @@
 """TLS 1.3 between a socket and a `Connection`, with both sides' certificates.
 
-OpenSSL works on memory here and not on the socket. So a peer sees everything that an unauthenticated client does from
-its first byte on, can count it, and can say what was wrong. OpenSSL checks the chain; `protocol.security.members`
-checks lifetimes against this peer's clock, with an error that names both.
+OpenSSL works on memory here, not on the socket. So a peer sees all bytes of an unauthenticated client from the first
+one on, can count them, and can say what was wrong. OpenSSL checks the chain; `protocol.security.members` checks
+lifetimes against this peer's clock, with an error that names both.
 
-Bytes are copied as seldom as OpenSSL allows: the socket reads into one buffer, and what is decrypted goes straight into
-the buffer that frames are cut from, as many records at a time as there are.
+Bytes are copied as rarely as OpenSSL allows: the socket reads into one buffer, and decrypted bytes go straight into the
+buffer that frames are cut from, as many records at a time as have arrived.
 """
 
 import asyncio
@@ -21,14 +21,12 @@ from quillcast.live.transport.hello import HelloRefused, Identity
 from quillcast.live.transport.transport import Part, Transport
 from quillcast.protocol.security.members import fingerprint
 
-_NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for
+_NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module does not name
 _RAW_BYTES = 256 << 10
-_WRITE_BYTES = (
-    256 << 10
-)  # what is encrypted at a time, and then sent: less of it wakes the other side more often; measured
+_WRITE_BYTES = 256 << 10  # encrypted and then sent at a time: a smaller size wakes the other side more often; measured
 _ALERT, _HANDSHAKE = 21, 22  # content types, the first byte of every TLS record
-_REFUSAL = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert, protocol_version: the answer to what is not TLS
-_UNKNOWN_AUTHORITY = (7, 18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by somebody else
+_REFUSAL = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert, protocol_version: the answer to clients without TLS
+_UNKNOWN_AUTHORITY = (7, 18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by another authority
 
 _ALERTS = {
     "TLSV1_ALERT_UNKNOWN_CA": "it rejected this peer's certificate: it belongs to another network",
@@ -40,7 +38,7 @@ _ALERTS = {
 
 
 class BufferedReader(Protocol):
-    """What asyncio asks of a buffered protocol once it is connected."""
+    """The methods of a buffered protocol that asyncio calls after it is connected."""
 
     def connection_lost(self, problem: Exception | None, /) -> None: ...
     def pause_writing(self) -> None: ...
@@ -73,7 +71,7 @@ class Tls:
         self._client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, authority)
 
     def transport(self, connection: Secured, plain: Callable[[asyncio.Transport], Transport]) -> "TlsTransport":
-        """The transport between the connection and its socket, whose stream gets the transport that `plain` makes."""
+        """The transport between the connection and its socket; `plain` makes the transport of the socket's stream."""
         return TlsTransport(connection, self._client if connection.opened_here else self._server, plain)
 
 
@@ -85,7 +83,7 @@ def applicant_context() -> ssl.SSLContext:
 
 
 class TlsTransport(asyncio.BufferedProtocol, Transport):
-    """The transport of a connection, and the protocol of its socket. The connection reads and writes plain bytes."""
+    """The transport of a connection and the protocol of its socket. The connection reads and writes plain bytes."""
 
     def __init__(
         self, connection: Secured, context: ssl.SSLContext, plain: Callable[[asyncio.Transport], Transport] = Transport
@@ -94,7 +92,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not connection.opened_here)
         self._raw = memoryview(bytearray(_RAW_BYTES))
-        self._backlog: list[Part] = []  # written before the handshake is done
+        self._backlog: list[Part] = []  # written before the end of the handshake
         self._first = -1
         self._handshaken = self._failed = False
 
@@ -132,7 +130,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
         self._advance()
 
     def eof_received(self) -> bool:
-        return False  # and so the socket closes
+        return False  # the socket closes
 
     # --- the connection's side
 
@@ -153,13 +151,13 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
         self._send()
 
     def hand_over(self, protocol: asyncio.BufferedProtocol) -> None:
-        """From now on, what arrives is decrypted for this connection."""
+        """Decrypt for this connection from now on."""
         self.connection = cast("Secured", protocol)
 
     def close(self) -> None:
-        """Send TLS's end, and close the socket when all is sent."""
+        """Send TLS's end, and close the socket when everything is sent."""
         if self._handshaken and not self._failed and not self.stream.is_closing():
-            with contextlib.suppress(ssl.SSLError):  # it waits for the other side's goodbye, and need not
+            with contextlib.suppress(ssl.SSLError):  # it would wait for the other side's end, which is unnecessary
                 self._tls.unwrap()
             self._send()
         self.stream.close()
@@ -167,7 +165,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
     # --- within
 
     def _advance(self) -> None:
-        """Process what arrived, as far as possible."""
+        """Process the bytes that arrived, as far as possible."""
         try:
             if not self._handshaken:
                 self._tls.do_handshake()
@@ -182,7 +180,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
             self._fail(_refusal(problem))
 
     def _read(self) -> None:
-        """Fill the connection's buffer with all that is decrypted, again and again. Raises `SSLWantReadError`."""
+        """Fill the connection's buffer with all decrypted bytes, repeatedly. Raises `SSLWantReadError`."""
         connection, read = self.connection, self._tls.read
         while not connection.closing:
             buffer = connection.get_buffer(-1)
@@ -190,7 +188,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
             try:
                 while filled < size:
                     count = cast("int", read(size - filled, buffer[filled:]))
-                    if not count:  # the other side's goodbye
+                    if not count:  # the other side ended TLS
                         self.stream.close()
                         return
                     filled += count
@@ -212,13 +210,13 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
 
 
 def _discard(parts: list[Part]) -> None:
-    """What is written after the end of a connection goes nowhere."""
+    """Discard bytes that are written after the end of a connection."""
 
 
 def _context(kind: int, pem: bytes | None, authority: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # peers are known by their keys, not by host names
+    context.check_hostname = False  # peers are identified by their keys, not by host names
     if authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= _NO_CHECK_TIME
@@ -229,7 +227,7 @@ def _context(kind: int, pem: bytes | None, authority: bytes | None) -> ssl.SSLCo
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Give the context its key. It takes them from files only; this one is in memory and never on a disk."""
+    """Give the context its key. OpenSSL reads keys from files only; this one is in memory and never on a disk."""
     file = os.memfd_create("quillcast", os.MFD_CLOEXEC)
     try:
         with open(file, "wb", closefd=False) as writing:
@@ -240,7 +238,7 @@ def _load(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def _no_tls(begin: bytes) -> HelloRefused:
-    """Why the other side does not speak TLS."""
+    """The error if the other side does not use TLS."""
     if b"quillcast" in begin:
         return HelloRefused(
             "plain", "it does not use TLS: it was not admitted to this network; join with a line that a member prints"
@@ -249,7 +247,7 @@ def _no_tls(begin: bytes) -> HelloRefused:
 
 
 def _refusal(problem: ssl.SSLError) -> HelloRefused:
-    """The error of TLS, as text."""
+    """Make the error of a failed handshake."""
     if isinstance(problem, ssl.SSLCertVerificationError):
         if problem.verify_code in _UNKNOWN_AUTHORITY:
             return HelloRefused("unadmitted", "its certificate is not of this network")

@@ -27,21 +27,21 @@ class OtherEnd:
     pid: int = 0
     """Its process, if that is on this machine."""
     own_pid: int = 0
-    """The same, if the process is also of this user."""
+    """The same, if the process also belongs to this user."""
 
 
 UNKNOWN = OtherEnd()
 
 
 class TransportLost(Exception):
-    """Something that the other side sent cannot be had any more: as if the connection had ended before."""
+    """Something that the other side sent can no longer be obtained: as if the connection had ended earlier."""
 
 
 class Transport:
-    """Carries frames to and from the other end of one connection, which gets it when it is made.
+    """Carries frames to and from the other end of a connection, which gets it when it is made.
 
-    Here everything travels in the socket's stream, as it does for `TcpTransport` and `UnixTransport`. TLS encrypts what
-    is written (`live.transport.tls`). Between processes of one user, large blocks stay in shared memory
+    In this class everything travels in the socket's stream, as for `TcpTransport` and `UnixTransport`. TLS encrypts
+    what is written (`live.transport.tls`). Between processes of one user, large blocks stay in shared memory
     (`live.transport.shared_transport`).
     """
 
@@ -52,11 +52,12 @@ class Transport:
 
     def __init__(self, stream: asyncio.Transport, end: OtherEnd = UNKNOWN) -> None:
         self.stream, self.end = stream, end
-        """The stream says how much waits to be sent, and whether it is closing. Only the transport writes to it."""
+        """The socket's stream: knows how much waits to be sent, and whether it is closing. Only the transport writes to
+        it."""
         self.write = stream.writelines
 
     def pack(self, bundle: Bundle, parts: list[Part]) -> int:
-        """Append the frame that carries a bundle to `parts`; returns how many bytes that is."""
+        """Append the frame that carries a bundle to `parts`; returns its size in bytes."""
         head = bundle.head
         size = len(head) + bundle.size - BUNDLE_BYTES
         parts.append(header(size, BUNDLE) + head)
@@ -64,18 +65,18 @@ class Transport:
         return HEADER_BYTES + size
 
     def unpack(self, type_: FrameType, content: bytes) -> Bundle | None:
-        """Process a frame of this kind of transport; returns the bundle, if it carries one.
+        """Process a frame of this kind of transport; returns the bundle if it carries one.
 
         Raises `Malformed` if the frame is not of this kind of transport, and `TransportLost`.
         """
         raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
     def hand_over(self, protocol: asyncio.BufferedProtocol) -> None:
-        """From now on, what arrives is for this protocol."""
+        """Pass what arrives from now on to this protocol."""
         self.stream.set_protocol(protocol)
 
     def finish(self, close: Callable[[], None]) -> None:
-        """Call `close` when the other side has taken all that does not travel in the stream; or after a while."""
+        """Call `close` when the other side has everything that does not travel in the stream, or after a time-out."""
         close()
 
     def close(self) -> None:
@@ -84,11 +85,11 @@ class Transport:
 
 
 class TcpTransport(Transport):
-    """A TCP connection. Bytes that stay unacknowledged for too long end it."""
+    """A TCP connection. It ends if bytes stay unacknowledged for too long."""
 
     def __init__(self, stream: asyncio.Transport, config: LiveConfig) -> None:
         """Raises `OSError` if the connection has ended already."""
-        peer = stream.get_extra_info("peername")  # none if it has gone already
+        peer = stream.get_extra_info("peername")  # None if it has already gone
         super().__init__(stream, OtherEnd(addresses.written(*peer[:2])) if peer else UNKNOWN)
         own = stream.get_extra_info("socket")
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -96,7 +97,7 @@ class TcpTransport(Transport):
 
 
 class UnixTransport(Transport):
-    """A Unix socket to a process of this machine, whose number and user the kernel tells."""
+    """A Unix socket to a process of this machine; the kernel tells its process id and user."""
 
     def __init__(self, stream: asyncio.Transport, config: LiveConfig) -> None:
         """Raises `OSError` if the connection has ended already."""
@@ -113,7 +114,7 @@ def transport_of(stream: asyncio.Transport, config: LiveConfig) -> Transport:
     try:
         return made(stream, config)
     except OSError:
-        stream.abort()  # its protocol is told next that it ended
+        stream.abort()  # its protocol is then told that it ended
         return Transport(stream)
 
 
@@ -125,7 +126,7 @@ async def connect(
     *,
     local: bool,
 ) -> None:
-    """Connect to an address: if `local`, by a Unix socket where a peer of this machine has one. Raises `OSError`."""
+    """Connect to an address: if `local`, by Unix socket if a peer of this machine has one. Raises `OSError`."""
     own = local_ipc.connected(addresses.written(host, port)) if local else None
     if own is None:
         await loop.create_connection(protocol, host, port)
