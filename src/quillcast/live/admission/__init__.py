@@ -1,1 +1,1 @@
-"""Who belongs to a network and on whose behalf it acts: certificates, tokens, credentials."""
+"""Who belongs to a network, and for whom they act: certificates, tokens, credentials."""

@@ -1,13 +1,13 @@
-"""Running peers of a machine adopt their network's credential, when it exists.
+"""How running peers of a machine adopt their network's credential once it exists.
 
-A peer without a credential and a member cannot talk to each other. So a member that starts asks this user's other peers
-on the machine, through their control sockets, to become members too, as they would if they started now:
+A peer without a credential and a member cannot communicate. So a member that starts asks this user's other peers on the
+machine, through their control sockets, to become members too, as they would if they started now:
 
 1. `join`: the peer also joins the network of the members, and subscribes there to all its topics;
 2. `publish`: when all peers have done so, its publishers move, once everything published before is safe;
 3. `leave`: when all peers have done so, it leaves its former network.
 
-So an event reaches its subscribers whichever of the two networks its publisher is in. If a peer cannot become a member,
+So an event reaches its subscribers in whichever of the two networks its publisher is. If a peer cannot become a member,
 both it and the member are told why.
 """
 
@@ -22,22 +22,22 @@ from quillcast.live.discovery.registry import Entry, PeerRegistry
 
 STEPS = ("join", "publish", "leave")
 QUESTION = "take_credential"
-STEP_S = 10.0  # a guess: how long a peer waits for the next step to be asked for
+STEP_S = 10.0  # a guess: how long a peer waits for a request for the next step
 ASK_S = 5.0  # a guess: how long a member waits for a step; a peer may be suspended
 
 
 class Adoption:
-    """The steps of one peer from a network without a credential to the one with it."""
+    """One peer's steps from a network without a credential to the one with it."""
 
     def __init__(
         self, steps: dict[str, Callable[[], Awaitable[None]]], run: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        """`steps` has the action of each of `STEPS`; `run` starts tasks that nobody waits for."""
+        """`steps` has the action for each of `STEPS`; `run` starts tasks in the background."""
         self._steps, self._run = steps, run
         self._alone = asyncio.Lock()
 
     async def take(self, step: str) -> None:
-        """Take this step, and all earlier ones that were not taken. Nobody waits for the last one."""
+        """Take this step and all earlier ones that were not taken. The last one runs in the background."""
         if step not in STEPS:
             raise LocalError(f"{step!r} is not a step; there are: {', '.join(STEPS)}")
         if step == STEPS[-1]:
@@ -56,14 +56,14 @@ class Adoption:
                     del self._steps[step]
 
     async def _go_on(self) -> None:
-        """Take the later steps if nobody asks for them: the asking member may die between two steps."""
+        """Take the later steps if no request comes: the asking member may die between two steps."""
         for step in STEPS[1:]:
             await asyncio.sleep(STEP_S)
             await self._take(step)
 
 
 async def bring_over(place: PeerRegistry, entries: Sequence[Entry], credential: str) -> list[str]:
-    """Have this user's peers adopt the network's credential; returns a line about each that does not."""
+    """Make this user's peers adopt the network's credential; returns a line about each that does not."""
     staying: list[str] = []
     for step in STEPS:
         answers = await asyncio.gather(
@@ -80,7 +80,7 @@ async def bring_over(place: PeerRegistry, entries: Sequence[Entry], credential: 
 
 
 def unheard(entry: Entry, network: str) -> str:
-    """A line for the members of a network about a peer that they cannot reach."""
+    """A line for the members of a network about a peer that they cannot contact."""
     whose = "" if entry.is_own else f" of user {entry.user}"
     how = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
     return (

@@ -1,8 +1,9 @@
-"""How a machine is admitted: it shows a one-time token to the credential's holder, and gets certificates.
+"""How a machine is admitted: it presents a one-time token to the credential's holder and gets certificates.
 
-The applicant opens TLS without a certificate of its own. First it checks the other side: its certificate, whose key
-TLS has proven, must be signed by the network with the fingerprint in the join line. Only then it sends the token, the
-keys to admit, and a signature by each key. The answer is a certificate for each key, or one line that says why not.
+The applicant opens TLS without a certificate of its own. First it checks the other side: its certificate, whose key TLS
+has proven, must be signed by the network with the fingerprint in the join line. Only then does it send the token, the
+keys to admit, and a signature by each key. The answer is a certificate for each key, or one line with the reason for a
+refusal.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _STATEMENT = b"quillcast admission 1\0"
 
 
 class Application(msgspec.Struct, frozen=True, array_like=True):
-    """A request to admit keys. Each signature is by its key, over the nonce of the receiver's hello and the key."""
+    """A request to admit keys. Each key signs the nonce of the receiver's hello and itself."""
 
     token: str
     network: str
@@ -38,20 +39,20 @@ class Application(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Admitted(msgspec.Struct, frozen=True, array_like=True):
-    """The network's certificate, and one for each key, in the order of the request."""
+    """The network's certificate, and one certificate for each key, in the order of the request."""
 
     authority: bytes
     certificates: list[bytes]
 
 
 class Admissions:
-    """Decides about applications, at the peer that holds the network's credential."""
+    """Decides on applications, at the peer that holds the network's credential."""
 
     def __init__(self, network: str, authority: Authority, keyring: Keyring, wall_ns: Callable[[], int]) -> None:
         self.network, self.authority, self.keyring, self.wall_ns = network, authority, keyring, wall_ns
 
     def admit(self, mine: Hello, content: bytes) -> bytes:
-        """The answer to an application. Raises `Unadmitted`; the token then stays valid, unless it was the fault."""
+        """Answer an application. Raises `Unadmitted`; the token then stays valid unless it is the cause."""
         application = decoded(_APPLICATIONS, content, "application for admission")
         now_ns = self.wall_ns()
         if application.network != self.network:
@@ -73,7 +74,7 @@ class Admissions:
 async def apply(
     line: JoinLine, identities: Sequence[Identity], *, wall_ns: Callable[[], int], timeout_s: float
 ) -> Admitted:
-    """Have these identities admitted with the line's token. Raises `Unreachable` with the reason."""
+    """Get these identities admitted with the line's token. Raises `Unreachable` with the reason."""
     host, port = addresses.parse(line.address)
     loop = asyncio.get_running_loop()
     applicant = Applicant(line, identities, wall_ns(), loop.create_future())
@@ -89,7 +90,7 @@ async def apply(
 
 
 class Applicant:
-    """The applicant's end of the connection; `answer` is the result."""
+    """The applicant's end of the connection. `answer` is the result."""
 
     opened_here = True
     transport: TlsTransport | None = None
@@ -103,17 +104,17 @@ class Applicant:
         self.closing = False
 
     def made(self, transport: TlsTransport, /) -> None:
-        """It has its transport."""
+        """The connection has its transport."""
         self.transport = transport
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._fail(problem or ConnectionResetError("it closed the connection"))
 
     def pause_writing(self) -> None:
-        """There is little to write."""
+        """Ignored: there is little to write."""
 
     def resume_writing(self) -> None:
-        """There is little to write."""
+        """Ignored: there is little to write."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -128,7 +129,7 @@ class Applicant:
             self.refuse(problem)
 
     def refuse(self, problem: RemoteError) -> None:
-        """Reject the other side: tell it, and fail here."""
+        """Reject the other side: tell it the reason, and fail here."""
         if self.closing:
             return
         if self.transport is not None and not isinstance(problem, RefusedThere):
@@ -137,7 +138,7 @@ class Applicant:
         self.close()
 
     def close(self) -> None:
-        """Close the connection when all is sent."""
+        """Close the connection when everything is sent."""
         if not self.closing and self.transport is not None:
             self.closing = True
             self.transport.close()
@@ -154,7 +155,7 @@ class Applicant:
                 raise Malformed(f"a {type_.name} frame came out of turn")
 
     def _greeted(self, theirs: Hello) -> None:
-        """Their hello arrived: apply, if they are of the network that the join line names."""
+        """Their hello arrived: apply, if they are of the network in the join line."""
         assert self.transport is not None
         found, certificate = fingerprint(theirs.authority_key), self.transport.certificate
         if found != self._line.fingerprint:
@@ -176,7 +177,7 @@ class Applicant:
         self.transport.write([frame(FrameType.APPLY, msgspec.msgpack.encode(application))])
 
     def _admitted(self, answer: Admitted) -> None:
-        """Certificates arrived: they must be of this network, and for our keys."""
+        """Certificates arrived: they must be of this network and for our keys."""
         if fingerprint(authority_key(answer.authority)) != self._line.fingerprint:
             raise Unadmitted("certificate", "it answers with the certificate of another network")
         keys = [read_member(certificate, self._authority_key).public_key for certificate in answer.certificates]

@@ -17,7 +17,7 @@ from quillcast.protocol.security.members import NONCE_BYTES, Unadmitted, fingerp
 
 MEMBER_DAYS = 3650  # a guess: revocation, not expiry, ends a membership
 AUTHORITY_DAYS = 36500
-BACKDATED = timedelta(hours=1)  # so that all clocks within `CLOCK_SKEW_MAX_S` accept a new certificate at once
+BACKDATED = timedelta(hours=1)  # so that all clocks within `CLOCK_SKEW_MAX_S` accept a new certificate immediately
 
 _NO_USAGE = {
     "digital_signature": False, "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
@@ -46,7 +46,7 @@ class Authority:
 
     @classmethod
     def of_pem(cls, pem: bytes) -> "Authority":
-        """Read a credential. Raises `LocalError` if these bytes are not one."""
+        """Read a credential. Raises `LocalError` if the bytes are invalid."""
         try:
             key = serialization.load_pem_private_key(pem, None)
             certificate = load(_certificate_of(pem))
@@ -60,7 +60,7 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The bytes to store, which must be kept secret."""
+        """The bytes to store. They must be kept secret."""
         return secret_pem(self._key) + pem(self.certificate)
 
     def admit(
@@ -69,7 +69,7 @@ class Authority:
     ) -> bytes:  # fmt: skip
         """A member's certificate for a peer's key. The nonce, and so its place on the ring, is drawn here.
 
-        `attributes` are what it says of its subject besides the common name (`certificates.ATTRIBUTES`).
+        `attributes` describe its subject besides the common name (`certificates.ATTRIBUTES`).
         """
         nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce
         now, key = _datetime(now_ns), Ed25519PublicKey.from_public_bytes(public_key)
@@ -97,7 +97,7 @@ def _builder(
 
 
 def check_attributes(attributes: Mapping[str, str]) -> None:
-    """Raise `LocalError` for what a certificate cannot say of its subject."""
+    """Raise `LocalError` for attributes that a certificate cannot have."""
     known = ATTRIBUTES.keys() - {"common_name"}
     for name, value in attributes.items():
         if name not in known:
@@ -117,7 +117,7 @@ def _name(text: str, attributes: Mapping[str, str] = MappingProxyType({})) -> x5
 
 
 def _certificate_of(pem: bytes) -> bytes:
-    """The certificate in a credential, which has a key too. Raises `ValueError`."""
+    """The certificate in a credential, which also contains a key. Raises `ValueError`."""
     text = pem.decode("ascii")
     return ssl.PEM_cert_to_DER_cert(text[text.index(ssl.PEM_HEADER) : text.index(ssl.PEM_FOOTER)] + ssl.PEM_FOOTER)
 

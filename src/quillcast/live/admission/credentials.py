@@ -1,7 +1,7 @@
 """Credentials of applications: keys that create topics, publish and subscribe.
 
-A peer's identity says which process it is; a credential says on whose behalf it acts. It is a secret file. Access lists
-name it by its `principal`.
+A peer's identity says which process it is; a credential says for whom it acts. It is a secret file. Access lists
+contain its `principal`.
 """
 
 import os
@@ -31,7 +31,7 @@ class Credentials:
 
     @classmethod
     def new(cls) -> "Credentials":
-        """A new one, from the system's random source."""
+        """Create a new one, from the system's random source."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())
@@ -74,16 +74,16 @@ class Credentials:
             raise kind(text) from problem
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
-        """Proof that a peer acts for this credential in a topic."""
+        """Make the proof that a peer acts for this credential in a topic."""
         return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
 
     def own(self, descriptor: Descriptor) -> Descriptor:
-        """The descriptor, owned by this credential and signed."""
+        """Return the descriptor, owned and signed by this credential."""
         unsigned = msgspec.structs.replace(descriptor, owner_key=self.public_key, signature=b"")
         return msgspec.structs.replace(unsigned, signature=self._key.sign(unsigned.statement))
 
     def change(self, scope: bytes, node: bytes, change: str) -> SignedChange:
-        """A change of a running scope, signed for the peer that passes it on."""
+        """Sign a change of a running scope, for the peer that passes it on."""
         return SignedChange(change, self.public_key, self._key.sign(statement(scope, node, change)))
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""The join line, which one machine prints for another: where to join, whom to trust, and a one-time token.
+"""The join line, which one machine prints for another: where to join, which network to trust, and a one-time token.
 
-`quillcast://HOST:PORT/FINGERPRINT?token=TOKEN&network=NAME`. The network's name is left out if it is `default`. The
+`quillcast://HOST:PORT/FINGERPRINT?token=TOKEN&network=NAME`. The network's name is omitted if it is `default`. The
 token is optional on a machine that was admitted before.
 """
 
@@ -23,7 +23,7 @@ _TOKEN_BYTES = 15  # 24 letters and digits
 
 
 def new_token() -> str:
-    """A one-time token, from the system's random source."""
+    """A new one-time token, from the system's random source."""
     return b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
 
 
@@ -37,7 +37,7 @@ class JoinLine(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "JoinLine":
-        """Read a line. Raises `LocalError` that says what is wrong with it, and does not repeat the token."""
+        """Read a line. Raises `LocalError` that explains the mistake without repeating the token."""
         parts = urlsplit(text.strip())
         if parts.scheme != SCHEME or not parts.netloc:
             raise LocalError(f"that is not a join line; it looks like {_EXAMPLE}")

@@ -41,7 +41,7 @@ DATABASE = "members.sqlite"
 MEMBERS_MAX = 16  # peers of one user on one machine at a time; a guess
 CONTACTS_MAX = 16
 TOKENS_KEPT_NS = 30 * 86400 * 10**9  # how long expired and used tokens are remembered
-_ROOM_BYTES = 64 << 10  # the disk space that an admission needs
+_ROOM_BYTES = 64 << 10  # the disk space that an admission requires
 _WAIT_S = 10.0  # for another process to finish writing
 
 _SCHEMA = """
@@ -54,7 +54,7 @@ create table if not exists certified (hash blob not null, name text not null, va
 
 
 class CertifiedIdentity:
-    """An identity with its certificate. Only this process uses it until it is closed."""
+    """An identity with its certificate. No other process can use it until it is closed."""
 
     def __init__(self, identity: Identity, certificate: bytes, authority: bytes, lock: int | None = None) -> None:
         self.identity, self.certificate, self.authority = identity, certificate, authority
@@ -75,7 +75,7 @@ class Keyring:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._made: list[Path] | None = None  # folders made for a credential that was made here, the innermost first
+        self._made: list[Path] | None = None  # folders made for a credential that was created here, innermost first
 
     @property
     def certificate(self) -> bytes | None:
@@ -100,7 +100,7 @@ class Keyring:
         return read_authority(path) if path.exists() else None
 
     def make_authority(self, network: str, now_ns: int) -> Authority:
-        """Create the credential of a new network. If several processes try, one of them succeeds."""
+        """Create the credential of a new network. If several processes try, exactly one succeeds."""
         new_folders = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self._make_folder()
         made, path = Authority.new(network, now_ns), self.folder / AUTHORITY_FILE
@@ -147,7 +147,7 @@ class Keyring:
     # --- members
 
     def prepare(self) -> None:
-        """Check that an admission can be stored here, and leave nothing behind."""
+        """Check that an admission can be stored here, without leaving anything behind."""
         folder = next(each for each in (self.folder, *self.folder.parents) if each.exists())
         try:
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -163,7 +163,7 @@ class Keyring:
             )
 
     def lock_identity(self) -> CertifiedIdentity | None:
-        """The first identity that no running process uses, or None. The caller must close it."""
+        """Lock the first identity that no running process uses; None if there is none. The caller must close it."""
         authority = self.certificate
         if authority is None:
             return None
@@ -189,7 +189,7 @@ class Keyring:
 
     @property
     def count(self) -> int:
-        """How many identities there are."""
+        """The number of identities."""
         with self._database() as database:
             return int(database.execute("select count(*) from members").fetchone()[0])
 
@@ -216,7 +216,7 @@ class Keyring:
     # --- tokens
 
     def issue_token(self, life_s: float, now_ns: int, attributes: Mapping[str, str] = MappingProxyType({})) -> str:
-        """A new one-time token, for certificates with these attributes."""
+        """Issue a one-time token for certificates with these attributes."""
         token = new_token()
         hash_ = token_hash(token)
         with self._database() as database:
@@ -229,7 +229,7 @@ class Keyring:
         return token
 
     def use_token(self, token: str, now_ns: int) -> dict[str, str]:
-        """Use a token: the attributes of the certificates. Raises `Unadmitted` unless it is valid."""
+        """Use a token; returns the attributes for the certificates. Raises `Unadmitted` if it is not valid."""
         hash_ = token_hash(token)
         with self._database() as database:
             row = database.execute("select until_ns, used_ns from tokens where hash = ?", [hash_]).fetchone()
@@ -251,7 +251,7 @@ class Keyring:
         self._make_folder()
         path = self.folder / DATABASE
         try:
-            path.touch(mode=0o600)  # before SQLite creates it: only the owner may read the secrets
+            path.touch(mode=0o600)  # before SQLite creates it, so that only the owner can read the secrets
             database = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S)
             try:
                 database.executescript(_SCHEMA)
@@ -264,7 +264,7 @@ class Keyring:
             raise unusable(path, problem) from problem
 
     def _lock(self, number: int) -> int | None:
-        """A lock for as long as this process runs, or None if another process has it."""
+        """Lock a number for as long as this process runs; None if another process has it."""
         lock = os.open(self.folder / f"member-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,7 +278,7 @@ def user_folder(network: str) -> Path:
     """The folder of the user's membership in a network: `$XDG_CONFIG_HOME/quillcast/<network>`, or in `~/.config`."""
     try:
         base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    except RuntimeError:  # a user that the system does not know, as in containers
+    except RuntimeError:  # a user unknown to the system, as in containers
         base = Path("/.config")
     return base / "quillcast" / network
 
@@ -294,7 +294,7 @@ def read_authority(path: Path) -> Authority:
 
 
 def admit_here(authority: Authority, now_ns: Callable[[], int]) -> tuple[bytes, bytes]:
-    """A new identity's secret and certificate, by who holds the credential."""
+    """Admit a new identity at the holder of the credential; returns its secret and certificate."""
     identity = Identity.new()
     return identity.secret, authority.admit(identity.public_key, now_ns())
 

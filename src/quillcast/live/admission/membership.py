@@ -19,7 +19,7 @@ from quillcast.live.admission.keyring import (
 )
 from quillcast.live.transport.hello import Identity
 
-_FAR_NS = 1 << 62  # later contacts do not displace the one of the join line
+_FAR_NS = 1 << 62  # later contacts do not displace the contact of the join line
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class MembershipResolver:
 
     @property
     def expects_membership(self) -> bool:
-        """Will there be a membership, as far as can be known beforehand?"""
+        """Whether there will be a membership, as far as that is known in advance."""
         asked = self.make or self.join is not None or self.credential is not None
         return asked or self.keyring.certificate is not None or self.users.certificate is not None
 
@@ -62,7 +62,7 @@ class MembershipResolver:
     async def find(self, timeout_s: float) -> Membership | None:
         """The node's membership, or None in a network without a credential.
 
-        Raises `LocalError` if the arguments contradict what the folder remembers, or if all identities are in use, and
+        Raises `LocalError` if the arguments contradict the folder's contents or all identities are in use, and
         `Unreachable` if the join line did not work.
         """
         authority = self._authority()
@@ -77,7 +77,7 @@ class MembershipResolver:
         return Membership(self._claim(authority), self.keyring, authority)
 
     def give_back(self) -> None:
-        """The node could not start: remove a credential that it created."""
+        """Remove a credential that this node created, because it could not start."""
         self.keyring.unmake_authority()
 
     def _authority(self) -> Authority | None:
@@ -94,7 +94,7 @@ class MembershipResolver:
         return known
 
     async def _join(self, line: JoinLine, timeout_s: float) -> None:
-        """Be admitted with a join line, unless this folder already was."""
+        """Get admitted with a join line, unless this folder already is."""
         known = self.keyring.fingerprint
         if known is not None and known != line.fingerprint:
             raise LocalError(
@@ -115,7 +115,7 @@ class MembershipResolver:
         self.keyring.note_contacts([line.address], _FAR_NS)
 
     def _move_in(self, authority: Authority | None) -> None:
-        """Give the data folder of an admitted user a permanent identity of its own."""
+        """Give the data folder of an admitted user its own permanent identity."""
         certificate, now_ns = self.users.certificate, self.wall_ns()
         assert certificate is not None
         member = admit_here(authority, self.wall_ns) if authority is not None else self.users.take()

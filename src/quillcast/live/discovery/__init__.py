@@ -1,1 +1,1 @@
-"""How peers and commands of one machine find each other and talk to each other."""
+"""How peers and commands on one machine find each other and communicate."""

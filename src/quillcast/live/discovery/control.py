@@ -1,8 +1,8 @@
 """The control socket, through which commands query a running peer: a Unix socket beside its registry file.
 
 A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
-`{"error": "one clear line"}`. The client says what type the answer has; those about peers are in `core.status`. Peers
-and commands may be of different versions: unknown fields of an answer are ignored.
+`{"error": "one clear line"}`. The client specifies the type of the answer; those about peers are in `core.status`.
+Peers and commands may be of different versions: unknown fields of an answer are ignored.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _BUILDING = threading.Lock()
 T = TypeVar("T")
 Answerer = Callable[..., Awaitable[Any]]
 Takeover = Callable[..., asyncio.BaseProtocol]
-"""Makes the protocol that serves a socket from this question on, and writes the answer. Raises `LocalError`."""
+"""Makes the protocol that serves a socket after this question and writes the answer. Raises `LocalError`."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line that answers a question: JSON of the type that the question has, or why there is no answer."""
+    """A line that answers a question: JSON of the question's type, or why there is no answer."""
 
     answer: msgspec.Raw = msgspec.Raw(b"null")
     error: str | None = None
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ControlServer:
-    """Answers questions on a socket, in a folder that only this user can write to."""
+    """Answers questions on a socket in a folder that only this user can write to."""
 
     def __init__(
         self, path: Path, answerers: Mapping[str, Answerer], takeovers: Mapping[str, Takeover] | None = None
@@ -54,7 +54,7 @@ class ControlServer:
             self.path.unlink(missing_ok=True)
             with _short(self.path) as path:
                 listener.bind(path)
-                os.chmod(path, 0o600)  # noqa: PTH101 - not a real path; nobody connects before it listens
+                os.chmod(path, 0o600)  # noqa: PTH101 - not a real path; nobody can connect before it listens
             self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=QUESTION_BYTES_MAX)
         except OSError as problem:
             listener.close()
@@ -95,7 +95,7 @@ class ControlServer:
 async def connected(
     path: Path, question: str, kind: type[T], *, timeout_s: float, **arguments: Any
 ) -> tuple[T, socket.socket]:
-    """Ask a question after which the socket stays open: the answer, and the socket. Raises as `ask` does."""
+    """Ask a question after which the socket stays open; returns the answer and the socket. Raises as `ask` does."""
     loop, own = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         async with asyncio.timeout(timeout_s):
@@ -115,10 +115,10 @@ async def connected(
 
 
 def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> T:
-    """Ask the peer with the control socket at `path`, and wait for its answer, a `kind`. This blocks.
+    """Ask the peer with the control socket at `path`, and wait for its answer of type `kind`. This blocks.
 
-    Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer
-    (`Leaving` if it says so), `RemoteError` if its answer is none of this version.
+    Raises `LocalError` if the peer rejects the question, `Unreachable` if it does not answer (`Leaving` if it says so),
+    `RemoteError` if its answer is invalid in this version.
     """
     try:
         with socket.socket(socket.AF_UNIX) as link:
@@ -134,7 +134,7 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder of a type. Threads build theirs one at a time: msgspec crashes if two are the first to use a type."""
+    """A decoder of a type. Only one thread at a time makes one: msgspec crashes if two are the first to use a type."""
     with _BUILDING:
         return msgspec.json.Decoder(kind)
 
@@ -162,12 +162,12 @@ def _understood(path: Path, question: str, kind: type[T], answer: Answer) -> T:
 
 
 def encoded(answer: Answer) -> bytes:
-    """The line that is this answer."""
+    """Encode the answer as a line."""
     return msgspec.json.encode(answer) + b"\n"
 
 
 async def _hand_over(writer: asyncio.StreamWriter, protocol: asyncio.BaseProtocol) -> None:
-    """Have another protocol serve the socket. The client sends nothing before it has the answer."""
+    """Let another protocol serve the socket. The client sends nothing before it has the answer."""
     cast("asyncio.Transport", writer.transport).pause_reading()
     own = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))
     writer.transport.abort()
@@ -190,7 +190,7 @@ def _all(link: socket.socket) -> bytes:
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name for a socket's path that is short enough for the system, whatever its folder."""
+    """A name of a socket's path that is short enough for the system, whatever its folder."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

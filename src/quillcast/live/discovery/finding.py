@@ -1,4 +1,4 @@
-"""Finds peers to join through: named contacts, peers of this machine, and earlier neighbours."""
+"""Finds peers to join through: given contacts, peers of this machine, and earlier neighbours."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,8 +8,8 @@ from quillcast.core.messages import Contact
 from quillcast.live.discovery.registry import Entry, PeerRegistry
 from quillcast.live.transport.links import Links
 
-_GREET_MORE_S = 0.05  # others may answer this much later than the first; a guess: some iterations of busy processes
-CONTACTS_MAX = 8  # asked at a time, and joined through; a guess: the overlay learns of all others from them
+_GREET_MORE_S = 0.05  # how much later than the first other peers may answer; a guess: some iterations of busy processes
+CONTACTS_MAX = 8  # asked at the same time, and joined through; a guess: the overlay learns all others from them
 
 
 class OtherCredential(LocalError):
@@ -28,14 +28,14 @@ async def find_contacts(
     links: Links, registry: PeerRegistry, named: Sequence[str], remembered: Iterable[str], *,
     may_be_first: bool = True, patient: bool = False,
 ) -> list[Contact]:  # fmt: skip
-    """Register this peer on its machine, and return peers of its network that answer; if none, it is the first.
+    """Register this peer on its machine and return the peers of its network that answer; none if it is the first.
 
     Raises `OtherCredential` if peers of this machine are members of a network with a credential and this one is not.
-    Raises `Unreachable` if no peer of this network answers at the `named` addresses, or if peers of this machine listen
-    but do not answer because they are suspended or hung. So it does if only peers answer that are still looking for the
-    network themselves: they would begin another one together. Unless it `may_be_first`, also if addresses are known and
-    none answers. A `patient` peer is never the first: it raises `Unreachable` instead, and is registered only when it
-    has found others.
+    Raises `Unreachable` if no peer of this network answers at the `named` addresses, if peers of this machine listen
+    but do not answer (suspended or hung), or if only peers answer that are still looking for the network themselves,
+    because together they would start another one. A peer that is not allowed to be the first (`may_be_first`) also
+    raises it if addresses are known and none answers. A `patient` peer is never the first: it raises `Unreachable`
+    instead, and is registered only after it has found others.
     """
     credential = links.handshake.tls.fingerprint if links.handshake.tls is not None else ""
     with registry.alone():
@@ -70,9 +70,9 @@ async def _named(links: Links, addresses: Sequence[str]) -> list[Contact]:
 
 
 async def _first(links: Links, addresses: list[str], here: Mapping[str, Entry], *, needed: bool) -> list[Contact]:
-    """The peers that answer at the first addresses where one of the network does; `here` has those of this machine.
+    """The peers that answer at the first addresses with a peer of the network; `here` has those of this machine.
 
-    Those that are still looking for the network themselves count only if no others are known.
+    Peers that are still looking for the network themselves count only if no others are known.
     """
     known = [address for address in addresses if address not in here or here[address].joined] or addresses
     found, problems = dict[str, Contact](), dict[str, Unreachable]()
@@ -93,10 +93,10 @@ async def _first(links: Links, addresses: list[str], here: Mapping[str, Entry], 
 async def _greet(
     links: Links, addresses: Sequence[str], known: Collection[str]
 ) -> tuple[dict[str, Contact], dict[str, Unreachable]]:
-    """Ask which peers are at these addresses; returns those that answer, and the errors of the others.
+    """Ask which peers are at these addresses; returns the peers that answer, and the errors of the others.
 
-    Once one of the `known` ones has answered, the others get as much time again: a suspended or hung peer delays
-    nobody.
+    Once one of the `known` ones has answered, the others get as much time again: a suspended or hung peer causes no
+    delay.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -123,13 +123,13 @@ async def _greet(
 
 
 def _answered(asked: Iterable[asyncio.Future[Contact]]) -> bool:
-    """Has a peer answered, or failed with more than silence?"""
+    """Whether a peer has answered or failed with an error other than silence."""
     done = [task for task in asked if task.done()]
     return any(task.cancelled() or not isinstance(task.exception(), Unreachable) for task in done)
 
 
 def _is_silent(problem: Unreachable) -> bool:
-    """Does a process listen there without answering? An address without a process refuses at once."""
+    """Whether a process listens there without answering. An address without a process refuses at once."""
     return isinstance(problem.__cause__, TimeoutError)
 
 

@@ -1,7 +1,7 @@
-"""How peers of one machine find each other: a file per listening peer in a folder per network.
+"""The registry through which peers of one machine find each other: a file per listening peer, a folder per network.
 
-A file is a hint: its reader checks whether the process lives, and then asks at the address. The folder comes from
-`live.discovery.runtimefolder`. In a shared one, each user has a folder that nobody else can write to.
+A file is only a hint: its reader checks whether the process is alive, and then asks at the address. The folder comes
+from `live.discovery.runtimefolder`. In a shared one, each user has a folder that no other user can write to.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ class Entry(msgspec.Struct, frozen=True):
     credential: str = ""
     """The fingerprint of its network's credential; empty without one."""
     user: int = -1
-    """The user that runs it: the owner of its file."""
+    """The user who runs it: the owner of its file."""
     joined: bool = False
-    """Is it part of its network? Else it is still looking for others."""
+    """Whether it is part of its network; if not, it is still looking for others."""
 
     @property
     def contact(self) -> Contact:
@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def is_own(self) -> bool:
-        """Does this process's user run it?"""
+        """Whether this process's user runs it."""
         return self.user == os.geteuid()
 
 
@@ -80,7 +80,7 @@ class PeerRegistry:
 
     @property
     def looked_in(self) -> str:
-        """Where this peer looks for others of this machine, as text."""
+        """Where this peer looks for other peers of this machine, as text."""
         folders = [str(folder / self.folder.name) for folder in (self._runtime.own, *self._runtime.also)]
         if self._runtime.shared is not None:
             folders = [f"{self._runtime.shared}/*/{self.folder.name}"]
@@ -88,17 +88,17 @@ class PeerRegistry:
 
     @property
     def is_shared(self) -> bool:
-        """Are peers of other users found here too?"""
+        """Whether peers of other users are found here too."""
         return self._runtime.shared is not None
 
     @property
     def notice(self) -> str:
-        """What a person must know about this folder; usually nothing."""
+        """What the user must know about this folder; usually nothing."""
         return self._runtime.notice
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock: meanwhile no other peer of this machine searches or registers, so exactly one is the first."""
+        """Lock: no other peer of this machine searches or registers meanwhile, so exactly one is the first."""
         folder = os.open(self._runtime.shared or self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _lock(folder)
@@ -107,7 +107,7 @@ class PeerRegistry:
             os.close(folder)
 
     def enter(self, contact: Contact, credential: str = "", *, joined: bool = False) -> None:
-        """Register this peer, or say that it has `joined`; its file appears atomically. Raises `DiskFailed`."""
+        """Register this peer, or record that it has `joined`; its file appears atomically. Raises `DiskFailed`."""
         since_ns = self._entered_ns.setdefault(contact.node_id, time.time_ns())
         entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), since_ns, credential, joined=joined)
         path = self._path(contact, _SUFFIX)
@@ -133,12 +133,12 @@ class PeerRegistry:
         return path if path.exists() else next((other for other in others if other.exists()), path)
 
     def entries(self) -> list[Entry]:
-        """This user's peers whose process lives, oldest first; files of dead processes are removed."""
+        """This user's peers whose process is alive, oldest first; removes files of dead processes."""
         folders = (self.folder, *(folder / self.folder.name for folder in self._runtime.also))
         return _in_order(entry for folder in folders for entry in _swept(folder))
 
     def running(self) -> list[Entry]:
-        """The same. Raises `Unreachable` with what to do if there are none."""
+        """The same as `entries`. If there are none, raises `Unreachable` that says what to do."""
         entries = self.entries()
         if not entries and (others := self._users_here()):
             raise Unreachable(
@@ -156,12 +156,12 @@ class PeerRegistry:
         return entries
 
     def all_entries(self) -> list[Entry]:
-        """The same with other users' peers, if the folder is shared; their control sockets are not accessible."""
+        """The same with peers of other users if the folder is shared; their control sockets are inaccessible."""
         others = (folder / self.folder.name for folder in self._runtime.others())
         return _in_order([*self.entries(), *(entry for folder in others for _, entry in _live(folder))])
 
     def _users_here(self) -> list[str]:
-        """The other users that run peers of this network here, by name."""
+        """The names of other users that run peers of this network here."""
         return sorted({_user(entry.user) for entry in self.all_entries() if not entry.is_own})
 
     def _path(self, contact: Contact, suffix: str) -> Path:
@@ -169,28 +169,28 @@ class PeerRegistry:
 
 
 def networks_here(runtime_dir: Path | str | None = None) -> list[str]:
-    """Networks that this user's peers on this machine belong to, or once did."""
+    """Networks that this user's peers on this machine belong to or once belonged to."""
     runtime = chosen(runtime_dir)
     folders = (path for folder in (runtime.own, *runtime.also) if folder.is_dir() for path in folder.iterdir())
     return sorted({path.name for path in folders if path.is_dir() and _NAME.fullmatch(path.name)})
 
 
 def running_networks(runtime_dir: Path | str | None = None) -> list[str]:
-    """Those that have peers now."""
+    """The networks that have peers now."""
     return [name for name in networks_here(runtime_dir) if PeerRegistry(name, runtime_dir).entries()]
 
 
 def runtime_folder() -> Path:
-    """The user's folder for what runs."""
+    """The user's folder for running peers."""
     return chosen(None).own
 
 
 def _swept(folder: Path) -> list[Entry]:
-    """The entries of a folder of this user; files of dead processes are removed."""
+    """The entries of a folder of this user; removes files of dead processes."""
     live = dict(_live(folder))
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         if path not in live:
-            with contextlib.suppress(FileNotFoundError):  # the peer has come back, and its socket is a new one
+            with contextlib.suppress(FileNotFoundError):  # the peer has restarted, and its socket is a new one
                 path.unlink()
                 path.with_suffix(_CONTROL_SUFFIX).unlink()
     return list(live.values())
@@ -208,7 +208,7 @@ def _in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _read(path: Path) -> Entry | None:
-    """The entry of a file; None if it is gone, invalid, or not a plain file of its folder's owner."""
+    """Read the entry in a file; None if it is gone, invalid, or not a plain file of its folder's owner."""
     try:
         owner = path.parent.stat().st_uid
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -225,7 +225,7 @@ def _read(path: Path) -> Entry | None:
 
 
 def _user(number: int) -> str:
-    """A user's name, if there is one."""
+    """A user's name, or the number if there is none."""
     try:
         return f"user {pwd.getpwuid(number).pw_name}"
     except KeyError:
@@ -243,7 +243,7 @@ def _lives(pid: int) -> bool:
 
 
 def _lock(folder: int) -> None:
-    """Lock a folder, or continue without after `_LOCK_S`: then two peers may both believe they are the first."""
+    """Lock a folder, or continue unlocked after `_LOCK_S`: then two peers may both believe they are the first."""
     until = time.monotonic() + _LOCK_S
     while True:
         try:

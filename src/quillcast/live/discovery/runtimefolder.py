@@ -1,4 +1,4 @@
-"""Where peers of one machine find each other: a folder of the user's own, or one that users share.
+"""Where peers of one machine find each other: in a folder of the user, or in one that users share.
 
 ========================================== ====================================================================
 place                                      when
@@ -11,7 +11,7 @@ place                                      when
 
 A usable folder is one that only this user can write to, so that nobody else adds, replaces or removes files. A given
 folder may also be shared: owned by root and writable for everybody, with the sticky bit. Then each user has a folder in
-it, named by the user's number and owned by the user; others are ignored.
+it, named by the user's number and owned by the user; other folders are ignored.
 """
 
 import os
@@ -25,13 +25,13 @@ from quillcast.core.errors import LocalError
 
 VARIABLE = "QUILLCAST_RUNTIME_DIR"
 NETWORK = "QUILLCAST_NETWORK"
-_LOGINS = Path("/run/user")  # pam_systemd(8) makes a folder here for each user that has logged in
+_LOGINS = Path("/run/user")  # pam_systemd(8) makes a folder here for each user who has logged in
 _NAME = "quillcast"
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def chosen_network(network: str | None) -> str:
-    """The network's name as given, or else that of `QUILLCAST_NETWORK`, as for commands."""
+    """The given name of the network, or else that of `QUILLCAST_NETWORK`, as for commands."""
     return network if network is not None else os.environ.get(NETWORK) or "default"
 
 
@@ -39,13 +39,13 @@ class RuntimeFolder(msgspec.Struct, frozen=True):
     """A folder for the files of running peers."""
 
     own: Path
-    """The folder of this user, which exists; it has a folder per network."""
+    """This user's folder, which exists; it has a folder per network."""
     also: tuple[Path, ...] = ()
     """Other folders that may have peers of this user."""
     shared: Path | None = None
     """The shared folder, if there is one."""
     notice: str = ""
-    """Why it is not the folder in XDG_RUNTIME_DIR."""
+    """Why the folder in XDG_RUNTIME_DIR is not used."""
 
     def others(self) -> Iterator[Path]:
         """The folders of other users, if the folder is shared."""
@@ -78,7 +78,7 @@ def chosen(given: Path | str | None) -> RuntimeFolder:
 
 
 def _named(folder: Path) -> RuntimeFolder:
-    """The given folder: of this user alone, or shared."""
+    """The given folder, which belongs to this user alone or is shared."""
     if problem := _made(folder):
         raise LocalError(f"the runtime folder {folder} cannot be used: {problem}; name another one")
     found = folder.stat()
@@ -97,14 +97,14 @@ def _named(folder: Path) -> RuntimeFolder:
 
 
 def _unusable(folder: Path) -> str | None:
-    """Why quillcast cannot have a folder of this user in this one; None if it exists now."""
+    """Why quillcast cannot have a folder of this user in this one; None if it exists."""
     if not folder.is_absolute():
         return "it is not an absolute path"
     try:
         found = folder.stat()
     except FileNotFoundError:
         if folder.parent == _LOGINS or not folder.parent.is_dir():
-            return "it does not exist"  # the system creates folders of logins, and a mistyped path leaves nothing
+            return "it does not exist"  # the system creates folders of logins; mistyped paths leave nothing behind
         if cannot := _made(folder):
             return cannot
         found = folder.stat()
@@ -120,7 +120,7 @@ def _unusable(folder: Path) -> str | None:
 
 
 def _made(folder: Path) -> str | None:
-    """Create a folder unless it exists; returns why that failed, or None."""
+    """Create a folder if it is missing; returns why that failed, or None."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError:
@@ -131,12 +131,12 @@ def _made(folder: Path) -> str | None:
 
 
 def _not_ours(folder: Path) -> str | None:
-    """Why this is not a folder that only this user can write to, or None."""
+    """Why others than this user can write to this folder, or None if they cannot."""
     return _problem(folder, os.geteuid()) or (None if os.access(folder, os.W_OK | os.X_OK) else "it is not writable")
 
 
 def _problem(folder: Path, user: int) -> str | None:
-    """Why this is not a folder of this user that nobody else can write to, or None."""
+    """Why this is not a folder of this user, writable by nobody else; None if it is."""
     try:
         found = folder.lstat()
     except OSError as problem:
@@ -149,12 +149,12 @@ def _problem(folder: Path, user: int) -> str | None:
 
 
 def _temporary(user: int) -> Path:
-    import tempfile  # few need it, and it takes long
+    import tempfile  # rarely needed, and slow to import
 
     return Path(tempfile.gettempdir()) / f"{_NAME}-{user}"
 
 
 def _also(user: int) -> tuple[Path, ...]:
-    """Where this user's peers are that started before /run/user had a folder for the user."""
+    """Where peers of this user may be that started before /run/user had a folder for the user."""
     folder = _temporary(user)
     return (folder,) if _problem(folder, user) is None else ()

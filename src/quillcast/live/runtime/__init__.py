@@ -1,1 +1,1 @@
-"""What one process runs a peer on: the event pump, patience, the event loop."""
+"""What a peer runs on in its process: the event pump, patient time-outs, the event loop."""

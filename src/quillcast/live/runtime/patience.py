@@ -1,9 +1,9 @@
 """Time-outs that count only while the event loop listens.
 
 A process may be suspended, get no CPU for seconds, or open a thousand links at once. When it continues, every time-out
-that expired meanwhile fires before the process has read what the other side sent long ago. A plain time-out would blame
-the other side, and the new attempts would keep the loop just as busy. So a wait is counted in parts, each in an
-iteration of its own: a loop that was busy for the whole time has missed only one part.
+that expired meanwhile would fire before the process has read what the other side sent long ago. A plain time-out would
+blame the other side, and the new attempts would keep the loop just as busy. So a wait is counted in parts, each in its
+own iteration: a loop that was busy for the whole time has missed only one part.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_PARTS = 4  # a guess: as many messages as a handshake has
+_PARTS = 4  # a guess: the number of messages in a handshake
 
 
 class Patience:
@@ -36,7 +36,7 @@ class Patience:
 
 
 async def within(time_s: float, work: Awaitable[T]) -> T:
-    """Wait for something, but not for longer than this. Raises `TimeoutError`."""
+    """Wait for something, but at most this long. Raises `TimeoutError`."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
         patience = Patience(loop, time_s, lambda: bound.reschedule(loop.time()))

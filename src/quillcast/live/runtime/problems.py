@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import overload
 
 PROBLEMS_MAX = 20  # kept for `status`
-RECENT_S = 600.0  # what did not happen again for so long is over, and `check peer` is OK again; a guess
+RECENT_S = 600.0  # a problem that has not recurred for this long is over, and `check peer` is OK again; a guess
 
 
 class Problems(Sequence[str]):
-    """The latest problems of the last minutes, each once, for `status`."""
+    """The latest problems of the last minutes, for `status`, without repetitions."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._listener: Callable[[str], object] | None = None
@@ -17,7 +17,7 @@ class Problems(Sequence[str]):
         self._at: dict[str, float] = {}  # when each line last happened, in this order
 
     def tell(self, listener: Callable[[str], object]) -> None:
-        """Call this with each new one."""
+        """Call this function with each new problem."""
         self._listener = listener
 
     def keep(self, line: str) -> None:
@@ -32,13 +32,13 @@ class Problems(Sequence[str]):
         self.tell_only(line)
 
     def tell_only(self, line: str) -> None:
-        """Tell the listener a line that is not kept: it is no problem, or is shown elsewhere while it is one."""
+        """Pass a line to the listener without keeping it: it is no problem, or is shown elsewhere while it lasts."""
         if self._listener is not None:
             self._listener(line)
 
     @property
     def recent(self) -> list[str]:
-        """The lines that happened within `RECENT_S`, the latest last."""
+        """The lines that occurred within `RECENT_S`, latest last."""
         begin = self._clock() - RECENT_S
         return [line for line, at in self._at.items() if at >= begin]
 

@@ -1,8 +1,8 @@
 """The event pump hands inputs to a peer, one at a time. It never calls into a peer during a step of that peer.
 
 Inputs that arrive together form a turn: the frames of one read, a call of the application, the timers that are due. All
-of a turn's inputs are handled before anything is written, so an event passes through a peer in one turn, and a link
-writes once per turn. A turn has five phases; what can wait comes late:
+inputs of a turn are handled before anything is written, so an event passes through a peer in one turn, and a link
+writes once per turn. A turn has five phases; work that can wait comes late:
 
        frames of one read     call()     soon()     timers
                 |               |          |           |
@@ -22,11 +22,11 @@ writes once per turn. A turn has five phases; what can wait comes late:
     5  REST     the journal is written; the CPU is yielded;        `at_rest`, later()
                 due timers run, as a turn of their own
 
-Phase 5 is skipped if the last WRITE sent events: the processes that they woke may be queueing for this CPU. Timers then
+Phase 5 is skipped if the last WRITE sent events: the processes that they woke may be waiting for this CPU. Timers then
 wait for the next turn, for `SLACK_S` at most. Handlers in phase 4 may publish: that is a turn within this one, without
-phases 4 and 5. Yielding is a policy of its own (`live.runtime.yielding`).
+phases 4 and 5. When to yield is a separate policy (`live.runtime.yielding`).
 
-Four queues hold what waits: for phase 2, for phase 4, for the event loop's next iteration, and for phase 5.
+There are four queues: for phase 2, for phase 4, for the event loop's next iteration, and for phase 5.
 """
 
 import asyncio
@@ -41,21 +41,21 @@ from quillcast.live.runtime.yielding import Yielding
 T = TypeVar("T")
 Call = tuple[Callable[..., object], tuple[Any, ...]]
 
-SLACK_S = 0.005  # how long a timer waits for the end of a turn; a guess: no time-out is that exact
+SLACK_S = 0.005  # how long a timer waits for the end of a turn; a guess: no time-out is that precise
 
 
 class Pump:
-    """One peer's inputs, in order, in turns. The module's text draws the phases of a turn."""
+    """One peer's inputs, in order, in turns. The docstring of the module draws the phases of a turn."""
 
     inputs: Inputs
-    """The peer. It is set before the first input."""
+    """The peer, set before the first input."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, yielding: Yielding | None = None) -> None:
         self.loop, self.monotonic = loop, time.monotonic
         self.write: Callable[[], bool] = _nothing
-        """Has the links write; returns whether events were sent."""
+        """Makes the links write; returns whether events were sent."""
         self.at_rest: Callable[[], object] = _nothing
-        """Called in phase 5, when nobody waits for this peer."""
+        """Called in phase 5, when no other peer waits for this one."""
         self._yield_cpu = (yielding or Yielding()).yield_cpu
         self._deferred: deque[Call] = deque()
         self._deliveries: deque[Callable[[], None]] = deque()
@@ -64,28 +64,29 @@ class Pump:
         self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
         self._delivering = False
         self.turning = False
-        """A turn is in phase 1 or 2: the links will write. Who begins one must end it, even after an error."""
+        """Whether a turn is in phase 1 or 2: the links will write. Code that begins one must end it, even after an
+        error."""
         self.stepping = False
-        """A step of the peer is under way."""
+        """Whether a step of the peer is in progress."""
         self.closed = False
-        """The peer takes no more inputs."""
+        """Whether the peer accepts no more inputs."""
 
     def serve(self, inputs: Inputs) -> None:
-        """This is the peer."""
+        """Set the peer."""
         self.inputs = inputs
 
     def write_by(self, write: Callable[[], bool]) -> None:
-        """This has the links write in phase 3."""
+        """Set the function that makes the links write in phase 3."""
         self.write = write
 
     def rest_by(self, at_rest: Callable[[], object]) -> None:
-        """This is called in phase 5."""
+        """Set the function that is called in phase 5."""
         self.at_rest = at_rest
 
     # --- a turn
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """One step: call into the peer; outside of a turn, a turn by itself. Never call this from within a step."""
+        """Call into the peer as one step; outside of a turn, also as a turn. Never call this within a step."""
         if self.stepping:
             raise RuntimeError(f"{function} was called from within a step of the peer: schedule it with call_soon")
         alone, self.turning, self.stepping = not self.turning, True, True
@@ -104,7 +105,7 @@ class Pump:
         write = self.write
         while True:
             try:
-                if self._deferred:  # what these defer waits until the links have written
+                if self._deferred:  # inputs deferred by these wait until the links have written
                     self.turning = True
                     for _ in range(len(self._deferred)):
                         handler, args = self._deferred.popleft()
@@ -123,12 +124,12 @@ class Pump:
             self._deliver()
         if not events_left:
             self.at_rest()
-            if self._due:  # timers are a turn of their own
+            if self._due:  # timers get a separate turn
                 self._yield_cpu()
                 self._turn_of(self._due)
 
     def _deliver(self) -> None:
-        """Run handlers in order. One that publishes may add more; those come last."""
+        """Run handlers in order. If one publishes and adds handlers, those come last."""
         self._delivering = True
         try:
             while self._deliveries:
@@ -137,7 +138,7 @@ class Pump:
             self._delivering = False
 
     def _turn_of(self, waiting: deque[Call]) -> None:
-        """One turn of everything that waits in this queue. An error of one call delays the others, no more."""
+        """Run everything in this queue as one turn. An error of one call only delays the others."""
         if not waiting:
             return
         self.turning = True
@@ -153,14 +154,14 @@ class Pump:
     # --- what waits for its phase
 
     def hand(self, handler: Callable[..., None], *args: Any) -> None:
-        """Hand in an input: now, or if a step is under way, at the end of this turn."""
+        """Pass an input to the peer: now, or if a step is in progress, at the end of this turn."""
         if self.stepping:
             self._deferred.append((handler, args))
         elif not self.closed:
             self.call(handler, *args)
 
     def defer(self, handler: Callable[..., None], *args: Any) -> None:
-        """Hand in an input at the end of this turn."""
+        """Pass an input to the peer at the end of this turn."""
         if self.turning:
             self._deferred.append((handler, args))
         else:
@@ -174,15 +175,15 @@ class Pump:
             self.loop.call_soon(function)
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Call a function in the next iteration of the event loop, in one turn with all others that wait for it."""
+        """Call a function in the next iteration of the event loop, in one turn with all others in this queue."""
         if not self._soon:
             self.loop.call_soon(self._turn_of, self._soon)
         self._soon.append((function, ()))
 
     def later(self, delay_s: float, function: Callable[..., object], *args: Any) -> None:
-        """Call a function after a delay: at the next turn that does not end with sending events, or `SLACK_S` later.
+        """Call a function after a delay: at the next turn that does not end by sending events, or `SLACK_S` later.
 
-        Timed work takes a while and is not urgent, so it must not delay an event.
+        Timed work takes a while and is not urgent, so it should not delay events.
         """
         self.loop.call_later(delay_s, self._fall_due, function, args)
 
@@ -210,7 +211,7 @@ class Pump:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """The peer takes no more inputs."""
+        """Accept no more inputs."""
         self.closed = True
 
 

@@ -1,7 +1,7 @@
 """When a peer yields the CPU to the processes that its events woke (docs/decisions/yielding.md).
 
-The kernel queues a woken process for a CPU that is about to become idle, and a chain of peers that stays on one CPU is
-faster than one that wakes another. But on a busy machine, a peer that yields loses its turn to every waiting process.
+The kernel queues a woken process for a CPU that is about to become idle, and a chain of peers is faster on one CPU than
+if each wakes another CPU. But on a busy machine, a peer that yields loses its turn to every waiting process.
 """
 
 import math
@@ -9,13 +9,13 @@ import os
 import time
 from collections.abc import Callable
 
-LONG_S = 0.001  # a guess: a process that an event woke is done with it by then
-LONG_MAX = 2  # long yields in a row: another process wants the whole CPU; a single one may be writing its journal
+LONG_S = 0.001  # a guess: a process that an event woke has processed it by then
+LONG_MAX = 2  # after this many long yields in a row, another process wants the whole CPU, not only to write its journal
 PAUSE_S = 1.0  # a guess: how long a peer does not yield after that
 
 
 class Yielding:
-    """Yields the CPU when asked, unless other processes recently kept it for long; never if `enabled` is false."""
+    """Yields the CPU on request, unless other processes recently kept it for long; never if `enabled` is false."""
 
     def __init__(
         self,

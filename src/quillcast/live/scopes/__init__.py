@@ -1,1 +1,1 @@
-"""What scopes need of the machine: policies and filters of other packages, and the processes in which policies run."""
+"""What scopes need of the machine: policies and filters of other packages, and the processes that run policies."""

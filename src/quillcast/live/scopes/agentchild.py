@@ -1,7 +1,7 @@
 """The process in which a recovery agent of another package runs (`agents.ConfinedAgent`).
 
-It is `python -m quillcast.live.scopes.agentchild FD SECONDS BYTES`, carries out orders from a socket one by one, and
-keeps to `process.ProcessLimits`.
+It runs as `python -m quillcast.live.scopes.agentchild FD SECONDS BYTES`, carries out orders from a socket one by one,
+and keeps to `process.ProcessLimits`.
 """
 
 import sys
@@ -29,9 +29,9 @@ A = TypeVar("A")
 
 
 class AgentChild:
-    """Makes one agent, and is its host and its member's state: what it asks and says goes to the peer.
+    """Makes one agent, and acts as its host and as its member's state: questions and messages go to the peer.
 
-    `say` sends to the peer, `answer` waits for what it answers.
+    `say` sends to the peer, `answer` waits for its answer.
     """
 
     me: NodeId
@@ -47,7 +47,7 @@ class AgentChild:
         self.numbers = count()
 
     def carry_out(self, order: agentorders.Begin) -> None:
-        """Carry out an order, and say so."""
+        """Carry out an order, and report that it is done."""
         self.now_s = order.now_s
         try:
             self._carry_out(order.task)
@@ -81,7 +81,7 @@ class AgentChild:
     def _make(self, order: agentorders.MakeAgent) -> None:
         self.me, self.contact, self.random = NodeId(order.member.node_id), order.member, Random(order.seed)
         self.scope, self.name = order.scope, order.name
-        self.numbers = count(self.random.getrandbits(31))  # timers of an agent that was here before have others
+        self.numbers = count(self.random.getrandbits(31))  # timers of an earlier agent have other numbers
         self.package = Path(order.reference.partition(":")[0].partition(".")[0]).stem
         self.agent = found(order.reference, b"")(AgentContext(self, order.times, order.scope, self))
 
@@ -133,7 +133,7 @@ class AgentChild:
 
 
 def _plain(findings: Any) -> Findings:
-    """Findings with ranges of types that travel. Raises `Misbehaved` if it is something else."""
+    """Convert findings to types that can be sent. Raises `Misbehaved` if they are something else."""
     if not isinstance(findings, Findings):
         raise agentorders.Misbehaved(f"its answer is a {type(findings).__name__} instead of Findings")
     holders = tuple(Holder(contact, [*ranges]) for contact, ranges in findings.holders)

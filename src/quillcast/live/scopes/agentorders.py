@@ -1,6 +1,6 @@
-"""What a peer and the process of a recovery agent say to each other.
+"""The messages between a peer and the process of a recovery agent.
 
-The peer gives one order at a time. The process asks and says what it has to, in that order, and then `Done`.
+The peer gives one order at a time. The process answers with questions and messages, in order, and then with `Done`.
 """
 
 from typing import Annotated
@@ -13,15 +13,15 @@ from quillcast.core.ranges import Range
 from quillcast.protocol.reliability.domain import Findings, RecoveryTimes, StreamId
 from quillcast.protocol.reliability.messages import PROTOCOL_NAME_MAX
 
-DELAY_MAX_S = 86_400.0  # of a timer; a guess: nobody seeks for a day
+DELAY_MAX_S = 86_400.0  # of a timer; a guess: no search takes a day
 
 
 class Misbehaved(Exception):
-    """The agent did what no agent may; the text says what."""
+    """The agent did something that is not allowed; the text says what."""
 
 
 class MakeAgent(msgspec.Struct, frozen=True, tag=True):
-    """Make an agent of the class that `module:Class` names."""
+    """Make an agent of the class `module:Class`."""
 
     name: Annotated[str, Meta(max_length=PROTOCOL_NAME_MAX)]
     reference: str
@@ -29,11 +29,11 @@ class MakeAgent(msgspec.Struct, frozen=True, tag=True):
     scope: bytes
     times: RecoveryTimes
     seed: int
-    """Of its random numbers."""
+    """Seeds its random numbers."""
 
 
 class Follow(msgspec.Struct, frozen=True, tag=True):
-    """These members come next in the circle."""
+    """These members are next in the circle."""
 
     others: tuple[Contact, ...]
 
@@ -48,13 +48,13 @@ class Find(msgspec.Struct, frozen=True, tag=True):
 
 
 class Filled(msgspec.Struct, frozen=True, tag=True):
-    """Nothing of the stream is lacking."""
+    """The stream has no more gaps."""
 
     stream: StreamId
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):
-    """The agent of another member said this."""
+    """The agent of another member sent this."""
 
     sender: Contact
     body: bytes
@@ -76,7 +76,7 @@ Task = MakeAgent | Follow | Find | Filled | Heard | Due | LinkLost
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
-    """An order, and the time of the peer's clock."""
+    """An order, and the time by the peer's clock."""
 
     now_s: float
     task: Task
@@ -98,7 +98,7 @@ ToAgent = Begin | RangesAre | RoundTripIs
 
 
 class AskHolds(msgspec.Struct, frozen=True, tag=True):
-    """What does the member hold of these?"""
+    """Which of these does the member hold?"""
 
     stream: StreamId
     among: list[Range]
@@ -137,7 +137,7 @@ class MarkIt(msgspec.Struct, frozen=True, tag=True):
 
 
 class Found(msgspec.Struct, frozen=True, tag=True):
-    """There are other findings."""
+    """The findings have changed."""
 
     stream: StreamId
 
@@ -149,11 +149,11 @@ class FindingsAre(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The order is carried out."""
+    """The order has been carried out."""
 
 
 class AgentFailed(msgspec.Struct, frozen=True, tag=True):
-    """The agent raised an exception or did what no agent may; the text says what."""
+    """The agent raised an exception or did something that is not allowed; the text says what."""
 
     why: str
 

@@ -1,15 +1,16 @@
-"""Recovery agents of other packages: they run in processes of their own, which are killed when they do what none may.
+"""Recovery agents of other packages. Each runs in its own process, which is killed if it does something not allowed.
 
-An agent is asked within an input of its peer, and a peer waits for nobody. So `ConfinedAgent` passes inputs on and
-answers with what the agent found last. What it has not found yet is being sought: when its answer comes, that is an
-input, and repairs go on. The process carries out one order after another. An agent is stopped that
+An agent is asked within an input of its peer, and a peer never waits. So `ConfinedAgent` passes inputs on and answers
+with the agent's latest findings. Until it has findings, its answer is that it is still searching. When the agent's
+answer comes, that is an input, and repairs continue. The process carries out one order after another. An agent is
+stopped if it
 
 - raises an exception, ends its process, or needs more memory than it may use,
-- takes longer than `ANSWER_LIMIT_S` for an order, be it for ever,
-- sends or sets timers more often than `WORDS_MAX` and `TIMERS_MAX` allow, or sends words longer than a message may be,
-- names peers that are no members of its domain, or ranges that its member does not lack.
+- takes longer than `ANSWER_LIMIT_S` for an order,
+- sends or sets timers more often than `WORDS_MAX` and `TIMERS_MAX` allow, or sends messages that are too long,
+- names peers that are not members of its domain, or ranges that its member does not lack.
 
-Until its process has started, and after it was stopped, the member repairs along the tree; one line says why it was
+Until its process has started, and after it was stopped, the member repairs along the tree. One line says why it was
 stopped.
 """
 
@@ -29,7 +30,7 @@ from quillcast.protocol.reliability.domain import AgentContext, AgentDue, Findin
 from quillcast.protocol.reliability.messages import WORD_BYTES_MAX, AgentWord
 from quillcast.protocol.reliability.protocols.along_tree import AlongTree
 
-QUESTIONS_MAX = 16_384  # in one `gap_s`; a guess: some per stream and word
+QUESTIONS_MAX = 16_384  # in one `gap_s`; a guess: some per stream and message
 WORDS_MAX = 256  # in one `gap_s`; a guess: some per member and stream that it knows
 TIMERS_MAX = 256  # likewise
 _TREE = AlongTree()
@@ -37,7 +38,7 @@ _SOUGHT = Findings((), (), ())
 
 
 class Wait(Protocol):
-    """A time-out that runs."""
+    """A running time-out."""
 
     def end(self) -> None:
         """Stop waiting."""
@@ -45,7 +46,7 @@ class Wait(Protocol):
 
 
 class AgentLine(Protocol):
-    """The way to an agent's process. What comes from there is an input of the peer."""
+    """The connection to an agent's process. Messages from there are inputs of the peer."""
 
     def send(self, message: msgspec.Struct) -> None: ...
     def wait(self, time_s: float, function: Callable[[], object]) -> Wait: ...
@@ -53,11 +54,11 @@ class AgentLine(Protocol):
 
 
 class LineListener(NamedTuple):
-    """Who gets what comes over a line."""
+    """Receives the events of a line."""
 
     came: Callable[[agentorders.FromAgent], None]
     failed: Callable[[str], None]
-    """The line is of no use any more; the text says why."""
+    """The line is no longer usable; the text says why."""
 
 
 class ConfinedAgent:
@@ -67,15 +68,15 @@ class ConfinedAgent:
         self, name: str, reference: str, context: AgentContext, open_line: Callable[[LineListener], AgentLine],
         tell: Callable[[str], object],
     ) -> None:  # fmt: skip
-        """`tell` is given a line if the agent is stopped."""
+        """`tell` gets a line if the agent is stopped."""
         self.name, self.context, self.tell = name, context, tell
         self.gate = _Gate(context)
         self.is_made = self.is_over = False
         self.waiting: deque[agentorders.Task] = deque()
-        self.order: agentorders.Task | None = None  # what it carries out
+        self.order: agentorders.Task | None = None  # the order in progress
         self.patience: Wait | None = None
-        self.found: dict[StreamId, Findings] = {}  # of the streams of which the member lacks something
-        self.answered: StreamId | None = None  # that repairs go on with what was found
+        self.found: dict[StreamId, Findings] = {}  # for the streams with gaps
+        self.answered: StreamId | None = None  # the stream whose repairs are now continuing with these findings
         self.line = open_line(LineListener(self._came, self._stop))
         seed = context.host.random.getrandbits(63)
         self._order(agentorders.MakeAgent(name, reference, context.host.contact, context.scope, context.times, seed))
@@ -83,12 +84,12 @@ class ConfinedAgent:
     # ---- the peer's inputs
 
     def follow(self, others: tuple[Contact, ...]) -> None:
-        """Members come or go."""
+        """The members of the circle have changed."""
         self.gate.others = dict.fromkeys(each.node_id for each in others)
         self._order(agentorders.Follow(others))
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
-        """What the agent found last, and have it look again; what neighbours are asked for, if there is no agent."""
+        """Return the agent's latest findings and make it search again. Without an agent, ask the neighbours."""
         if self.is_over or not self.is_made:
             return _TREE.find(stream, lacks, neighbours, at_border=at_border)
         self.gate.neighbours = dict.fromkeys(each.node_id for each in neighbours)
@@ -101,12 +102,12 @@ class ConfinedAgent:
         return Findings(holders, found.neighbours, intersection(lacks, RangeSet(found.lacks)))
 
     def filled(self, stream: StreamId) -> None:
-        """Nothing of a stream is lacking."""
+        """A stream has no more gaps."""
         if self.found.pop(stream, None) is not None:
             self._order(agentorders.Filled(stream))
 
     def received(self, sender: Contact, message: Message) -> None:
-        """Another member's agent spoke. Agents have to bear the loss of words that come too fast for them."""
+        """Another member's agent sent a message. Messages that arrive too fast are dropped."""
         self.gate.heard(sender)
         if isinstance(message, AgentWord) and len(self.waiting) < WORDS_MAX:
             self._order(agentorders.Heard(sender, message.body))
@@ -121,7 +122,7 @@ class ConfinedAgent:
         self._order(agentorders.LinkLost(node))
 
     def end(self) -> None:
-        """End the process: the member is not in this domain any more."""
+        """End the process: the member has left this domain."""
         if not self.is_over:
             self.is_over = True
             self.waiting.clear()
@@ -136,7 +137,7 @@ class ConfinedAgent:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Give the next order, if the last one is carried out."""
+        """Give the next order if the last one has been carried out."""
         if self.order is None and self.waiting:
             self.order = self.waiting.popleft()
             limit_s = START_LIMIT_S if isinstance(self.order, agentorders.MakeAgent) else ANSWER_LIMIT_S
@@ -162,7 +163,7 @@ class ConfinedAgent:
                 self._stop(str(fault))
 
     def _carry_out(self, message: agentorders.FromAgent) -> None:
-        """What the process asks or says."""
+        """Handle a question or message of the process."""
         bottom, host = self.context.bottom, self.context.host
         self.gate.count()
         match message:
@@ -195,7 +196,7 @@ class ConfinedAgent:
         return AgentDue(self.context.scope, self.name, number)
 
     def _is_found(self, findings: Findings) -> None:
-        """Keep what it found, and go on to repair with that."""
+        """Keep the findings, and continue repairs with them."""
         order = self.order
         if not isinstance(order, agentorders.Find):
             raise agentorders.Misbehaved("it sent an answer that nobody asked for")
@@ -212,30 +213,30 @@ class ConfinedAgent:
 
 
 class _Gate:
-    """Lets through what an agent may order. Its methods raise `Misbehaved`."""
+    """Checks an agent's requests against the limits. Its methods raise `Misbehaved`."""
 
     def __init__(self, context: AgentContext) -> None:
         self.context = context
         self.others: dict[bytes, None] = {}
         self.neighbours: dict[bytes, None] = {}
-        self.spoke: dict[bytes, None] = {}  # members that are not among those that this one is told of
+        self.spoke: dict[bytes, None] = {}  # members that have sent something but are unknown here
         self.since, self.messages, self.words, self.timers = context.host.now(), 0, 0, 0
 
     def heard(self, sender: Contact) -> None:
-        """An agent of the domain is there."""
+        """The agent of a member of the domain has sent something."""
         self.spoke.pop(sender.node_id, None)
         self.spoke[sender.node_id] = None
         if len(self.spoke) > WORDS_MAX:
             del self.spoke[next(iter(self.spoke))]
 
     def check(self, contact: Contact) -> None:
-        """Is this a member, as far as it can be known?"""
+        """Check that this is a member, as far as known."""
         node = contact.node_id
         if node not in self.others and node not in self.neighbours and node not in self.spoke:
             raise agentorders.Misbehaved(f"it names {contact.address}, which is not a member of its domain")
 
     def check_word(self, to: Contact, body: bytes) -> None:
-        """May it send this?"""
+        """Check that it may send this."""
         self.words += 1
         if self.words > WORDS_MAX:
             raise agentorders.Misbehaved(f"it sends more than {WORDS_MAX} words in {self.context.times.gap_s:g} s")
@@ -246,13 +247,13 @@ class _Gate:
         self.check(to)
 
     def check_timer(self) -> None:
-        """May it set another timer?"""
+        """Check that it may set another timer."""
         self.timers += 1
         if self.timers > TIMERS_MAX:
             raise agentorders.Misbehaved(f"it sets more than {TIMERS_MAX} timers in {self.context.times.gap_s:g} s")
 
     def count(self) -> None:
-        """It asks or says something."""
+        """Count a question or message."""
         now, gap_s = self.context.host.now(), self.context.times.gap_s
         if now - self.since >= gap_s:
             self.since, self.messages, self.words, self.timers = now, 0, 0, 0

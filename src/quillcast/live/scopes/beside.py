@@ -1,12 +1,12 @@
-"""Policies of other packages, asked beside the peer that runs a scope's manager.
+"""Policies of other packages, asked in parallel to the peer that runs a scope's manager.
 
-A manager asks within an input of its peer, and a peer waits for nobody. So `LastGood` answers at once, with what the
-policy answered to the same question. If there is no such answer, it says that one comes, and the channels that stand
-stay. `PolicyBeside` puts the questions of all topics to the policy's process, one after the other. Each answer is an
-input of its own, after which the manager composes the topic anew.
+A manager asks within an input of its peer, and a peer never waits. So `LastGood` answers at once, with the policy's
+answer to the same question. If there is none, it says that an answer will come, and the existing channels stay.
+`PolicyBeside` sends the questions of all topics to the policy's process, one after the other. Each answer is an input
+of its own, after which the manager composes the topic again.
 
-A question is the same if it is about the same group, from the channels that stood when it was asked or those of the
-answer, and if all round trips are the same that the policy asked for.
+Two questions are the same if they are about the same group, if the current channels are those at the time of the
+question or those of its answer, and if all round trips that the policy asked for are the same.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Row = tuple[float | None, ...]
 
 
 class Question(NamedTuple):
-    """What a policy is asked."""
+    """A question to a policy."""
 
     group: Group
     standing: tuple[WantedChannel, ...]
@@ -40,7 +40,7 @@ class Question(NamedTuple):
 
 
 class PolicyAnswer(NamedTuple):
-    """What a policy answered, and by which round trips."""
+    """A policy's answer, and the round trips that it used."""
 
     group: Group
     standing: tuple[WantedChannel, ...]
@@ -48,7 +48,7 @@ class PolicyAnswer(NamedTuple):
     rows: dict[int, Row]
 
     def is_to(self, question: Question) -> bool:
-        """Would the policy answer this?"""
+        """Whether this is the answer to that question."""
         group, standing, round_trips = question
         return (
             group == self.group
@@ -58,7 +58,7 @@ class PolicyAnswer(NamedTuple):
 
 
 class LastGood:
-    """A `ScopePolicy` in one topic: what its policy answered, once it has. Raises `NoAnswer` until then."""
+    """A `ScopePolicy` in one topic: repeats its policy's answer. Raises `NoAnswer` until there is one."""
 
     def __init__(self, policy: "PolicyBeside", topic: bytes) -> None:
         self.policy, self.topic = policy, topic
@@ -69,13 +69,13 @@ class LastGood:
         return repr(self.policy)
 
     def fan_out_max(self, group: Group) -> int:
-        """No bound but the size of the group. The answers are checked against that of the policy."""
+        """The size of the group. The answers are checked against the policy's own bound."""
         return len(group.members)
 
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
-        """What the policy answered to this. Raises `AnswerComes`, and `PolicyStopped`."""
+        """The policy's answer to this question. Raises `AnswerComes` and `PolicyStopped`."""
         question = Question(group, standing, round_trips)
         if self.answer is None or not self.answer.is_to(question):
             self.policy.ask(self, question)
@@ -84,20 +84,20 @@ class LastGood:
 
 
 class Asked(NamedTuple):
-    """The question that the policy works at."""
+    """The question that the policy is working on."""
 
     asker: LastGood
     question: Question
     rows: dict[int, Row]
-    """The round trips that it was told."""
+    """The round trips that it was given."""
     patience: Wait
 
 
 class PolicyBeside:
-    """A policy in a process of its own, and what topics ask it. Close it."""
+    """A policy in its own process, and the questions of topics to it. Close it."""
 
     def __init__(self, policy: ConfinedPolicy, tell: Callable[[str], object], called: str = "") -> None:
-        """`tell` is given the reason if it is stopped. `called` is the same for the same policy after a restart."""
+        """`tell` gets the reason if it is stopped. `called` is the same for the same policy after a restart."""
         self.policy, self._tell, self._called = policy, tell, called
         self.name, self.delivery, self.mechanism = policy.name, policy.delivery, policy.mechanism
         self.waiting: dict[LastGood, Question] = {}
@@ -113,31 +113,31 @@ class PolicyBeside:
         return self._called
 
     def of_topic(self, topic: bytes) -> LastGood:
-        """The policy in a topic, as long as somebody goes by it."""
+        """The policy in a topic, as long as it is in use there."""
         known = self._topics.get(topic)
         if known is None:
             known = self._topics[topic] = LastGood(self, topic)
         return known
 
     def fan_out_max(self, group: Group) -> int:
-        """As in any topic."""
+        """As for a topic."""
         return self.of_topic(b"").fan_out_max(group)
 
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
-        """As in a topic. Raises `NoAnswer`."""
+        """As for a topic. Raises `NoAnswer`."""
         return self.of_topic(b"").channels(group, standing, round_trips)
 
     def serve(self, surroundings: Surroundings, answered: Callable[[bytes], object]) -> None:
-        """Begin to ask. `answered` hears, in an input, for which topic there is an answer, or none will come."""
+        """Begin to ask. `answered` is called, in an input, with each topic that has an answer or will not get one."""
         if self._line is None and not self._stopped:
             self._answered = answered
             self._line = SocketLine(surroundings, self.policy.process, orders.ANSWERS, self._came, self._stop)
             surroundings.hand(self._go_on)
 
     def ask(self, asker: LastGood, question: Question) -> None:
-        """Ask for a topic, in place of what it asked before. Raises `PolicyStopped`."""
+        """Ask for a topic, replacing its previous question. Raises `PolicyStopped`."""
         if self._stopped:
             raise PolicyStopped(self._stopped)
         self.waiting.pop(asker, None)
@@ -159,7 +159,7 @@ class PolicyBeside:
     # ---- inputs
 
     def _go_on(self) -> None:
-        """Put the next question."""
+        """Send the next question."""
         if self.asked is None and self.waiting and (line := self._line) is not None:
             asker = next(iter(self.waiting))
             question, limit_s = self.waiting.pop(asker), self.policy.limit_s
@@ -170,7 +170,7 @@ class PolicyBeside:
                 self._stop(str(error))
 
     def _came(self, answer: orders.Answer) -> None:
-        """What the process asks or says."""
+        """Handle an answer or question of the process."""
         match answer, self.asked:
             case orders.AskRoundTrips(source), Asked(_, question, rows) if self._line is not None:
                 rows[source] = row(source, question.group, question.round_trips)
@@ -195,7 +195,7 @@ class PolicyBeside:
         self._go_on()
 
     def _stop(self, why: str) -> None:
-        """End the process because of a fault. The topics that go by it hear that."""
+        """End the process because of a fault, and notify the topics that use it."""
         if self._line is not None:
             self.close()
             self._stopped = str(self.policy.stop(why))
@@ -210,4 +210,4 @@ class PolicyBeside:
 
 
 def _nobody(_: bytes) -> None:
-    """No manager goes by it yet."""
+    """No manager uses it yet."""

@@ -1,7 +1,7 @@
 """The process in which a policy of another package runs: `python -m quillcast.live.scopes.child FD SECONDS BYTES`.
 
-It reads orders from a socket and answers them one by one. It bounds its own memory, writes no files, and ends when the
-other end of the socket is closed, or when one order takes too long.
+It reads orders from a socket and answers them one by one. It limits its own memory, writes no files, and ends when the
+other end of the socket is closed or one order takes too long.
 """
 
 import sys
@@ -63,7 +63,7 @@ class Child:
                 raise ValueError("nobody asked for round trips")
 
     def _round_trips(self, group: Group) -> RoundTrips:
-        """What the policy asks for round trips. Those of one member are fetched together."""
+        """The round trips for a policy. Those of one member are fetched together."""
         rows: dict[int, dict[int, float | None]] = {}
 
         def round_trip(one: int, other: int) -> float | None:
@@ -78,7 +78,7 @@ class Child:
 
 
 def found(reference: str, content: bytes) -> Callable[..., Any]:
-    """The class that `module:Class` names, or `FILE.py:Class` with the file's content."""
+    """The class `module:Class`, or `FILE.py:Class` with the file's content."""
     where, _, name = reference.partition(":")
     if not content:
         sys.path.append(str(Path.cwd()))
@@ -92,7 +92,7 @@ def found(reference: str, content: bytes) -> Callable[..., Any]:
 
 
 def told(error: Exception, package: str) -> str:
-    """What a policy raised, in one line, with the last line of its own package."""
+    """Describe an exception of a policy in one line, with the last line of its own package."""
     if isinstance(error, QuillcastError):
         return " ".join(str(error).split())
     where = ""

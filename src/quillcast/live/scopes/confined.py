@@ -1,8 +1,8 @@
-"""Policies of other packages, in a process of their own that can be killed.
+"""Policies of other packages, each in its own process that can be killed.
 
-Such a policy may raise, loop, use too much memory, or answer nonsense. Then it is stopped, and the caller learns why in
-one line. A process of its own protects the peer from mistakes, not from attacks: a policy runs with the
-rights of the peer's user, so install only what you trust, and pin files by their hash.
+Such a policy may raise, loop, use too much memory, or give invalid answers. Then it is stopped, and the caller gets the
+reason in one line. A separate process protects the peer from mistakes, not from attacks: a policy runs with the rights
+of the peer's user, so install only what you trust, and pin files by their hash.
 """
 
 import time
@@ -19,14 +19,14 @@ A = TypeVar("A")
 
 
 class ConfinedPolicy:
-    """A `ScopePolicy` in a process of its own, whose caller waits for answers. A peer does not (`PolicyBeside`).
+    """A `ScopePolicy` in its own process, whose caller waits for answers. Peers use `PolicyBeside`, which does not.
 
     Close it, or use it in a `with` statement.
     """
 
     delivery: Delivery
     about: str
-    """The first line of what its class says of itself."""
+    """The first line of its class's docstring."""
     mechanism: str
     """Its multicast mechanism, if it has one."""
 
@@ -40,7 +40,7 @@ class ConfinedPolicy:
     ) -> None:
         """Start the process and make the policy. Raises `PolicyStopped`.
 
-        `hash_seed` is that of the process: equal ones make equal mistakes with the order of sets.
+        `hash_seed` is that of the process: with the same seed, mistakes with the order of sets are reproducible.
         """
         self.name, self.limit_s = make.name, answer_limit_s
         self._stopped, self._what = "", "cannot be made"
@@ -75,7 +75,7 @@ class ConfinedPolicy:
     def _ask(
         self, order: orders.Order, kind: type[A], limit_s: float, group: tuple[Group, RoundTrips] | None = None
     ) -> A:
-        """Have an order answered; on the way the policy may ask for round trips."""
+        """Get an order answered; meanwhile the policy may ask for round trips."""
         if self._stopped:
             raise PolicyStopped(self._stopped)
         deadline = time.monotonic() + limit_s
@@ -121,11 +121,11 @@ class ConfinedPolicy:
 
 
 def row(source: int, group: Group, round_trips: RoundTrips) -> tuple[float | None, ...]:
-    """The round trips from one member to each, in the order of the group."""
+    """The round trips from one member to all, in the order of the group."""
     known = source in group.members
     return tuple(round_trips(source, each) if known else None for each in group.members)
 
 
 def too_long(limit_s: float) -> str:
-    """Why a policy is stopped that did not answer in time."""
+    """Why a policy was stopped that did not answer in time."""
     return f"it took longer than {limit_s:g} s; make it faster, or the scope smaller"

@@ -28,14 +28,14 @@ _REPAIRS: Mapping[str, str] = {
 
 
 class Known(NamedTuple):
-    """What is known of a policy: its class, and what it says of itself."""
+    """A policy's class, and its description of itself."""
 
     delivery: Delivery
     about: str
 
 
 class Checked(NamedTuple):
-    """A file that was checked. `described` is None if it could not be read."""
+    """A checked file. `described` is None if it could not be read."""
 
     file: str
     described: Described | None
@@ -44,7 +44,7 @@ class Checked(NamedTuple):
 
 
 def check(files: Sequence[Path]) -> list[Checked]:
-    """Check files, each by itself and all together."""
+    """Check files, each one alone and all of them together."""
     checked = [_check_one(file) for file in files]
     described = [each.described for each in checked if each.described is not None]
     for fault in config.check_together([each for each in described if each.sound(("name",))]):
@@ -53,7 +53,7 @@ def check(files: Sequence[Path]) -> list[Checked]:
 
 
 def read(file: Path) -> Described:
-    """The scope that a file describes. Raises `ScopeFileWrong`, and `LocalError` if it cannot be read."""
+    """Read the scope that a file describes. Raises `ScopeFileWrong`, and `LocalError` if it cannot be read."""
     return config.parse(_text(file), str(file))
 
 
@@ -86,7 +86,7 @@ def _check_one(file: Path) -> Checked:
 
 
 def _known(described: Described, at: int, rule: TopicRule, faults: list[Fault]) -> Known | None:
-    """Make the policy of a rule, as the scope's manager would. What is wrong is added to `faults`."""
+    """Make the policy of a rule, as the scope's manager would. Errors are added to `faults`."""
     folder = Path(described.file).parent
     key = "policy"
     try:
@@ -118,7 +118,7 @@ def _unknown_recovery(name: str) -> Iterator[str]:
 
 
 def explained(described: Described, policies: Sequence[Known | None]) -> Iterator[str]:
-    """What the scope will do. `policies` are those of the rules."""
+    """Describe what the scope will do. `policies` are those of the rules."""
     scope = described.scope
     above = _listed(scope.above, "and")
     where = f"is a member of {above}" if above else "has no superscope: its members reach others through the overlay"
@@ -140,7 +140,7 @@ _NOT_TO_ROOTS = ", without what publishers send to the roots of topics"
 
 
 def about_all(scope: config.ScopeFile) -> Iterator[str]:
-    """Who is admitted, and the bounds of the whole scope."""
+    """Describe who is admitted, and the limits of the whole scope."""
     yield f"A peer or scope is admitted as a member if it {_listed(_ways_in(scope.admission), 'or')}."
     if scope.operators:
         yield f"Operators who change it from other machines have the credentials {_listed(scope.operators, 'or')}."
@@ -206,7 +206,7 @@ def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterat
 
 
 def allowed(rule: TopicRule) -> Iterator[str]:
-    """Which members may publish and subscribe, in sentences; none if all may."""
+    """Describe which members may publish and subscribe; nothing if all may."""
     for verb, who in (("publish", rule.publishers), ("subscribe", rule.subscribers)):
         if who is not None:
             ways = [*_ways_of(who.members or (), who.certificate)]
@@ -215,7 +215,7 @@ def allowed(rule: TopicRule) -> Iterator[str]:
 
 
 def let_in(rule: TopicRule) -> Iterator[str]:
-    """What the rule lets into the scope and out of it, in sentences."""
+    """Describe what the rule lets into the scope and out of it."""
     if rule.filter is not None:
         if condition := _condition(rule.filter):
             yield f"A bundle enters only if {condition}."
@@ -249,7 +249,7 @@ def _topics_of(pattern: str) -> str:
 
 
 def _tags(table: FilterTable) -> Iterator[str]:
-    """The tags that it may note."""
+    """The tags that the filter may note."""
     if table.add_tag is not None:
         yield table.add_tag
     for each in (*(table.every or ()), *(table.either or ())):
@@ -257,7 +257,7 @@ def _tags(table: FilterTable) -> Iterator[str]:
 
 
 def _condition(table: FilterTable) -> str:
-    """What must hold for a bundle to enter; empty if all do."""
+    """The condition for a bundle to enter; empty if there is none."""
     match table:
         case FilterTable(modulo=modulo) if modulo is not None:
             return f"its serial modulo {modulo.n} is {_listed(map(str, modulo.k), 'or')}"

@@ -1,4 +1,4 @@
-"""How a process and one that it confines talk: MessagePack, each message after its size."""
+"""The messages between a process and one that it confines: MessagePack, each preceded by its size."""
 
 import math
 import socket
@@ -19,7 +19,7 @@ _SIZE = struct.Struct("<I")
 
 
 def encoded(message: msgspec.Struct) -> bytes:
-    """A message as it is sent. Raises `LocalError` if it is too large."""
+    """Encode a message. Raises `LocalError` if it is too large."""
     data = _ENCODER.encode(message)
     if len(data) > BYTES_MAX:
         raise LocalError(f"{type(message).__name__} has {len(data)} bytes; the most is {BYTES_MAX}")
@@ -27,7 +27,7 @@ def encoded(message: msgspec.Struct) -> bytes:
 
 
 def cut(buffer: bytearray, decoder: "msgspec.msgpack.Decoder[T]") -> Iterator[T]:
-    """Take the whole messages off the front of what was received. Raises `Malformed`."""
+    """Take the complete messages from the front of the received bytes. Raises `Malformed`."""
     while len(buffer) >= _SIZE.size:
         end = _SIZE.size + _checked(*_SIZE.unpack_from(buffer))
         if len(buffer) < end:
@@ -38,13 +38,13 @@ def cut(buffer: bytearray, decoder: "msgspec.msgpack.Decoder[T]") -> Iterator[T]
 
 
 def receive(line: socket.socket, decoder: "msgspec.msgpack.Decoder[T]", deadline: float = math.inf) -> T:
-    """The next message. Raises `EOFError`, `OSError`, `TimeoutError` when the deadline passes, and `Malformed`."""
+    """Receive the next message. Raises `EOFError`, `OSError`, `TimeoutError` at the deadline, and `Malformed`."""
     size = _checked(*_SIZE.unpack(_exactly(line, _SIZE.size, deadline)))
     return decoded(decoder, _exactly(line, size, deadline), "message of a confined process")
 
 
 def left_until(deadline: float) -> float:
-    """The seconds until a deadline. Raises `TimeoutError` when it has passed."""
+    """The seconds until a deadline. Raises `TimeoutError` if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""What a process and the process of its policy say to each other."""
+"""The messages between a process and the process of its policy."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from quillcast.protocol.scopes.policy import Delivery, Group, WantedChannel
 
 
 class Make(msgspec.Struct, frozen=True, tag=True):
-    """Make a policy: of the class that `module:Class` names, or of a class in a file with this content."""
+    """Make a policy: of the class `module:Class`, or of a class in a file with this content."""
 
     name: str
     reference: str
@@ -30,7 +30,7 @@ class AskChannels(msgspec.Struct, frozen=True, tag=True):
 
 
 class RoundTripsAre(msgspec.Struct, frozen=True, tag=True):
-    """The measured round trips from one member to each, in the order of the group."""
+    """The measured round trips from one member to all, in the order of the group."""
 
     seconds: tuple[float | None, ...]
 
@@ -43,7 +43,7 @@ class Made(msgspec.Struct, frozen=True, tag=True):
 
     delivery: Delivery
     about: str
-    """The first line of what its class says of itself."""
+    """The first line of its class's docstring."""
     mechanism: str = ""
     """Its multicast mechanism, if it has one."""
 
@@ -62,13 +62,13 @@ class ChannelsAre(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskRoundTrips(msgspec.Struct, frozen=True, tag=True):
-    """The policy wants to know how far one member is from the others."""
+    """The policy asks for the round trips from one member to the others."""
 
     source: int
 
 
 class PolicyFailed(msgspec.Struct, frozen=True, tag=True):
-    """The policy raised an exception; the text says which one, and where."""
+    """The policy raised an exception; the text says which one and where."""
 
     why: str
 

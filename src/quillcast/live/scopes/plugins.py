@@ -37,20 +37,20 @@ _REFERENCE = re.compile(r"([\w.]+):([A-Za-z_][\w.]*)")
 
 
 class PolicyUnavailable(LocalError):
-    """There is no such policy, or its file is not the one that was pinned."""
+    """There is no such policy, or its file does not have the pinned hash."""
 
 
 def opened(
     policy: str, parameters: Mapping[str, Any], *, sha256: str = "", folder: Path | None = None, hash_seed: int = 0
 ) -> ScopePolicy:
-    """The policy that a name stands for, with its parameters: close it if it is confined.
+    """Make the policy with this name and these parameters. Close it if it is confined.
 
     Args:
         policy: a built-in name, an entry point, `module:Class`, or `FILE.py:Class`.
         parameters: by name.
         sha256: the hash of the file, in hexadecimal.
         folder: where the file is.
-        hash_seed: of the process, if it gets one.
+        hash_seed: of the process, if there is one.
 
     Raises `PolicyUnavailable`, `LocalError` for wrong parameters, and `PolicyStopped` if it cannot be made.
     """
@@ -81,7 +81,7 @@ def _unknown(policy: str) -> str:
 
 
 def _pinned(policy: str, file: Path, sha256: str) -> bytes:
-    """The content of a file, if it has this hash."""
+    """Return the content of a file if it has this hash."""
     try:
         content = read_bytes(file, SETTINGS_BYTES_MAX)
     except OSError as error:
@@ -100,7 +100,7 @@ def _pinned(policy: str, file: Path, sha256: str) -> bytes:
 class InstalledFilters(Mapping[str, Callable[..., CustomFilter]]):
     """The filters of installed packages, as `filters.Customs`.
 
-    One that raises stops the bundle. `tell` is given a line for each filter that does, once.
+    If one raises an exception, the bundle stops. `tell` gets one line for each filter that does.
     """
 
     def __init__(self, tell: Callable[[str], object]) -> None:
@@ -141,7 +141,7 @@ def check_recovery(name: str) -> None:
 class InstalledRecoveries(Mapping[str, Callable[[AgentContext], RecoveryProtocol]]):
     """The recovery protocols of installed packages, as `reliability.agents.Protocols`.
 
-    `tell` is given a line for each agent that is stopped (`ConfinedAgent`).
+    `tell` gets a line for each agent that is stopped (`ConfinedAgent`).
     """
 
     def __init__(self, tell: Callable[[str], object], surroundings: Surroundings) -> None:
@@ -179,7 +179,7 @@ def agent_line(surroundings: Surroundings, listener: LineListener) -> SocketLine
 
 
 def protocol_class(name: str) -> Callable[[AgentContext], RecoveryProtocol]:
-    """What makes the agents of an installed recovery protocol: called, it imports the package. Raises `KeyError`."""
+    """What makes the agents of an installed recovery protocol; calling it imports the package. Raises `KeyError`."""
     entry = offered(RECOVERIES)[name]
     return lambda context: cast("RecoveryProtocol", entry.load()(context))
 
@@ -201,7 +201,7 @@ def _guarded(name: str, decide: CustomFilter, tell: Callable[[str], object]) -> 
 
 
 def unknown_filters(table: FilterTable | None) -> Iterator[str]:
-    """For each filter in a table that no installed package offers: what there is, in a sentence."""
+    """A sentence for each filter of a table that no installed package offers, naming those that exist."""
     if table is None:
         return
     if table.custom is not None and table.custom.name not in offered(FILTERS):

@@ -1,4 +1,4 @@
-"""A process of its own for code of another package, that can be killed, and the line to it.
+"""A separate process for code of another package, which can be killed, and the line to it.
 
 It protects the peer from mistakes, not from attacks: the code has the rights of the peer's user, so install only what
 you trust.
@@ -18,10 +18,10 @@ MEMORY_BYTES_MAX = 512 << 20  # a guess
 
 
 class ConfinedProcess:
-    """Runs a module of quillcast as `python -m MODULE FD SECONDS BYTES`: `line` leads to its socket FD."""
+    """Runs a module of quillcast as `python -m MODULE FD SECONDS BYTES`; `line` is connected to its socket FD."""
 
     def __init__(self, module: str, limit_s: float, memory_bytes_max: int, hash_seed: int = 0) -> None:
-        """`limit_s` is how long it may work at one order. `hash_seed` determines the order of its sets."""
+        """`limit_s` is the longest time for one order. `hash_seed` determines the order of its sets."""
         self.line, theirs = socket.socketpair()
         arguments = [str(theirs.fileno()), str(limit_s), str(memory_bytes_max)]
         self._process = subprocess.Popen(
@@ -35,7 +35,7 @@ class ConfinedProcess:
         theirs.close()
 
     def ended(self, limit_s: float = END_LIMIT_S) -> str:
-        """How it ended, after it closed its end of the line."""
+        """Describe how it ended, after it closed its end of the line."""
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -44,7 +44,7 @@ class ConfinedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended, as `subprocess.Popen` says it; None while it runs."""
+        """Its exit code as `subprocess.Popen` gives it; None while it runs."""
         return self._process.returncode
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class ConfinedProcess:
 
 
 class ProcessLimits:
-    """What a confined process keeps to, by its own arguments. It ends itself if one order takes it too long."""
+    """The limits of a confined process, from its arguments. It ends itself if one order takes too long."""
 
     def __init__(self, arguments: list[str]) -> None:
         number, self.limit_s, memory_bytes = int(arguments[1]), float(arguments[2]), int(arguments[3])
@@ -65,9 +65,9 @@ class ProcessLimits:
         self.line = socket.socket(fileno=number)
 
     def begin(self) -> None:
-        """An order came. The signal ends the process, for the other side may be gone."""
+        """An order arrived. A signal ends the process if that takes too long, because the other side may be gone."""
         signal.setitimer(signal.ITIMER_REAL, self.limit_s)
 
     def end(self) -> None:
-        """The order is answered."""
+        """The order has been answered."""
         signal.setitimer(signal.ITIMER_REAL, 0)

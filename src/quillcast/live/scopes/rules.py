@@ -1,7 +1,7 @@
-"""The policies of a scope's topics while its manager runs: those of its file, and those that were set since.
+"""The policies of a scope's topics while its manager runs: those of its file, and those set later.
 
-A rule that was set goes before the rules of the file, the latest one first, until it is unset. It changes how topics
-go, and not which topics the scope carries.
+Rules that were set take precedence over those of the file, the latest first, until they are unset. They change how
+topics are forwarded, but not which topics the scope carries.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,21 +29,21 @@ class OpenRule(NamedTuple):
     rule: TopicRule
     policy: ScopePolicy
     beside: PolicyBeside | None
-    """The same if it has a process of its own."""
+    """The same, if it runs in its own process."""
 
 
 class Rules:
-    """The rules of one scope. Close them, as policies may be processes."""
+    """The rules of one scope. Close them, because policies may be processes."""
 
     def __init__(self, described: Described, tell: Callable[[str], object]) -> None:
-        """Open the policies of a file; `tell` hears why one was stopped.
+        """Open the policies of a file; `tell` gets the reason if one is stopped.
 
-        Raises `ScopeFileWrong` for what nobody offers, or what a policy does not take.
+        Raises `ScopeFileWrong` for a policy that nobody offers, or a parameter that it does not accept.
         """
         self._described, self._tell = described, tell
         self._file = list[OpenRule]()
         self._set = list[OpenRule]()
-        self._dropped = list[OpenRule]()  # a change that is under way may still ask them
+        self._dropped = list[OpenRule]()  # a change in progress may still ask them
         self._served: tuple[Surroundings, Callable[[bytes], object]] | None = None
         try:
             for at, rule in enumerate(described.scope.topics):
@@ -53,23 +53,23 @@ class Rules:
             raise
 
     def serve(self, surroundings: Surroundings, answered: Callable[[bytes], object]) -> None:
-        """A manager goes by the policies from now on (`PolicyBeside.serve`)."""
+        """A manager uses the policies from now on (`PolicyBeside.serve`)."""
         self._served = surroundings, answered
         for each in (*self._file, *self._set):
             self._begin(each)
 
     def policy(self, topic: str) -> ScopePolicy | None:
-        """The policy of a topic. None: the scope does not carry it."""
+        """The policy of a topic; None if the scope does not carry it."""
         found = self._found(topic)
         return None if found is None else found.policy
 
     def rule(self, topic: str) -> TopicRule | None:
-        """The rule that decides for a topic."""
+        """The rule that applies to a topic."""
         found = self._found(topic)
         return None if found is None else found.rule
 
     def entering(self, topic: str) -> Entering:
-        """What the file lets in of a topic."""
+        """What the file lets into the scope for a topic."""
         found = _first(self._file, topic)
         if found is None:
             return Entering()
@@ -79,40 +79,40 @@ class Rules:
                         rule.publishers_max or 0)  # fmt: skip
 
     def leaving(self, topic: str) -> MayLeave:
-        """What the file lets out of a topic."""
+        """What the file lets out of the scope for a topic."""
         found = _first(self._file, topic)
         if found is None:
             return MayLeave()
         return MayLeave(found.rule.leaving_bytes_per_s or 0, found.rule.leaving_bundles_per_s or 0)
 
     def recovery(self, topic: str) -> str:
-        """How members repair a topic, as the file says."""
+        """How members repair a topic, according to the file."""
         found = _first(self._file, topic)
         return found.rule.recovery if found is not None else "tree"
 
     def clients(self, topic: str) -> ClientRights:
-        """What clients may do in a topic, as the file says."""
+        """What clients may do in a topic, according to the file."""
         found = _first(self._file, topic)
         return found.rule.clients if found is not None else "both"
 
     def rights(self, party: Party, attributes: Mapping[str, str], topic: str, doing: Doing) -> str:
-        """Why a member may not do this in a topic, as the file says; empty if it may."""
+        """Why the file does not allow a member to do this in a topic; empty if it does."""
         found = _first(self._file, topic)
         name = self._described.scope.name
         return why_not(found.rule, name, party, attributes, topic, doing) if found is not None else ""
 
     @property
     def of_file(self) -> tuple[TopicRule, ...]:
-        """The rules of the file, in its order."""
+        """The rules of the file, in order."""
         return tuple(each.rule for each in self._file)
 
     @property
     def settings(self) -> tuple[TopicRule, ...]:
-        """The rules that were set, the latest first."""
+        """The rules that were set, latest first."""
         return tuple(each.rule for each in self._set)
 
     def opened(self, rule: TopicRule) -> OpenRule:
-        """A rule that may be set, with its policy; this may start a process. Raises `LocalError`."""
+        """Open a rule to set, with its policy; this may start a process. Raises `LocalError`."""
         patterns.check(rule.pattern)
         if not any(patterns.overlap(each.pattern, rule.pattern) for each in self.of_file):
             carried = ", ".join(each.pattern for each in self.of_file)
@@ -122,7 +122,7 @@ class Rules:
         return self._opened(rule)
 
     def set(self, opened: OpenRule) -> None:
-        """Let this rule decide from now on, in place of one that was set for the same pattern."""
+        """Apply this rule from now on, in place of an earlier one for the same pattern."""
         self._drop(opened.rule.pattern)
         self._set.insert(0, opened)
         self._begin(opened)
@@ -135,9 +135,10 @@ class Rules:
             raise LocalError(f"no policy is set for {pattern}{others}")
 
     def restore(self, settings: Iterable[TopicRule]) -> list[str]:
-        """Set what was set before; this may start processes.
+        """Set the rules from before a restart; this may start processes.
 
-        A policy that is not there any more is left out, and the other rules decide. A line for each says why.
+        A rule whose policy no longer exists is omitted, and the other rules apply. Returns a line with the reason for
+        each.
         """
         problems = list[str]()
         for rule in reversed(tuple(settings)):

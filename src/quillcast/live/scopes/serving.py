@@ -1,4 +1,4 @@
-"""What a scope file says to the manager that a node runs."""
+"""A scope file's settings for the manager that a node runs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -12,15 +12,15 @@ from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 
 
 class Superscope(NamedTuple):
-    """A scope that another one is to be a member of."""
+    """A scope that another one will be a member of."""
 
     name: str
     address: str
-    """Where the peer listens that runs its manager. Empty: in the same peer."""
+    """Where the peer that runs its manager listens; empty for the same peer."""
     token: str
-    """Of a join line of the scope."""
+    """From a join line of the scope."""
     place: str
-    """The file and line that say so."""
+    """The file and line with this setting."""
 
 
 class Served(NamedTuple):
@@ -29,14 +29,14 @@ class Served(NamedTuple):
     scope: ScopeFile
     file: str
     config: ScopeConfig
-    """All but who is admitted."""
+    """Everything except admission."""
     rules: Rules
-    """To be closed at the end."""
+    """Close them at the end."""
     superscopes: tuple[Superscope, ...] = ()
 
 
 def served(file: Path, tell: Callable[[str], object]) -> Served:
-    """The scope that a file describes, for its manager; `tell` hears why a policy was stopped.
+    """Read the scope that a file describes, for its manager; `tell` gets the reason if a policy is stopped.
 
     Raises `ScopeFileWrong`, and `LocalError` if the file cannot be read.
     """
@@ -73,12 +73,12 @@ def _superscopes(described: Described) -> Iterator[Superscope]:
 
 
 def in_order(files: Iterable[Path]) -> list[Path]:
-    """Scope files with those of superscopes first. Raises `ScopeFileWrong`, also for what does not fit together."""
+    """Sort scope files: superscopes first. Raises `ScopeFileWrong`, also if files are inconsistent with each other."""
     described = {file: read(file) for file in dict.fromkeys(files)}
     if faults := check_together([*described.values()]):
         raise ScopeFileWrong(faults)
     waiting, ordered = {each.scope.name: file for file, each in described.items()}, list[Path]()
-    while waiting:  # there is no cycle, so one of them has no superscope that waits
+    while waiting:  # there is no cycle, so one of them has no waiting superscope
         for name, file in list(waiting.items()):
             if waiting.keys().isdisjoint(described[file].scope.above):
                 ordered.append(waiting.pop(name))

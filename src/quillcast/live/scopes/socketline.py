@@ -1,4 +1,4 @@
-"""The line to a confined process, on the event loop. Neither side of it waits for the other."""
+"""The line to a confined process, on the event loop. Neither side waits for the other."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from quillcast.live.scopes.process import ConfinedProcess
 
 T = TypeVar("T")
 _READ_BYTES = 64 << 10
-_ENDED_S = 0.05  # for a process that closed its end of the line to be gone; the peer waits for it
+_ENDED_S = 0.05  # for a process to exit after it closed its end of the line; the peer waits for it
 
 
 class Surroundings:
-    """What runs the peer: `hand` hands it an input, `wait` runs a time-out that counts while the event loop listens."""
+    """What runs the peer: `hand` gives it an input, `wait` runs a time-out of the event loop (`Patience`)."""
 
     def __init__(self, hand: Callable[..., None], wait: Callable[[float, Callable[[], object]], Wait]) -> None:
         self.hand, self.wait = hand, wait
 
 
 class SocketLine(Generic[T]):
-    """The line to a process: `came` gets each message from there, and `failed` why it is of no use any more."""
+    """The line to a process: `came` gets each message, and `failed` the reason if the line becomes unusable."""
 
     def __init__(
         self, surroundings: Surroundings, process: ConfinedProcess, decoder: "msgspec.msgpack.Decoder[T]",
@@ -38,12 +38,12 @@ class SocketLine(Generic[T]):
         self.loop.add_reader(self.line, self._readable)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send it, or what the socket takes now and the rest when it takes more."""
+        """Send a message: what the socket accepts now, and the rest when it accepts more."""
         self.unsent += encoded(message)
         self._flush()
 
     def wait(self, time_s: float, function: Callable[[], object]) -> Wait:
-        """Run a time-out, whose end is an input."""
+        """Run a time-out; its end is an input."""
         return self.surroundings.wait(time_s, lambda: self.surroundings.hand(function))
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class SocketLine(Generic[T]):
         except BlockingIOError:
             pass
         except OSError:
-            return  # the process ended: that is read, too
+            return  # the process ended: reading will notice that, too
         if self.unsent:
             self.loop.add_writer(self.line, self._flush)
         else:

@@ -1,1 +1,1 @@
-"""What a peer keeps on disk: its data folder, its journal, protocol state."""
+"""What a peer keeps on disk: its data folder, its journal, and protocol state."""

@@ -2,7 +2,7 @@
 
 A file is a sequence of records: size of the data, CRC-32 of the data, CRC-32 of these 8 bytes (4 bytes each, little
 endian), then the data. Offsets and sizes of the `Disk` count data only. An incomplete record at the end of a file was
-never confirmed by a sync: it is removed when the file is opened. Any other damage is left alone and raises
+never confirmed by a sync: it is removed when the file is opened. Any other damage is left as it is and raises
 `DiskFailed`.
 """
 
@@ -24,7 +24,7 @@ _SUMMED_BYTES = 8  # of a record's header
 
 
 class RecordFile:
-    """One append-only file. Offsets count the bytes of data, not of records.
+    """An append-only file. Offsets count the bytes of data, without record headers.
 
     Raises `OSError`, and `DiskFailed` if a checksum does not match.
     """
@@ -50,7 +50,7 @@ class RecordFile:
         return self._note(len(data))
 
     def sync(self) -> int:
-        """Write everything appended to the medium. Returns how many bytes of data that is."""
+        """Flush everything appended to the medium; returns the number of bytes of data."""
         os.fdatasync(self._file)
         return self.size_bytes
 
@@ -101,7 +101,7 @@ class RecordFile:
         return data
 
     def _scan(self) -> None:
-        """Find the records; remove an incomplete one at the end."""
+        """Find the records, and remove an incomplete one at the end."""
         whole = os.fstat(self._file).st_size
         while self._end + _RECORD.size <= whole:
             header = os.pread(self._file, _RECORD.size, self._end)

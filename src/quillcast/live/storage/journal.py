@@ -1,8 +1,8 @@
-"""The journal: the actions of a peer as typed Arrow records in files (docs/journal.md).
+"""The journal: writes a peer's actions as typed Arrow records to files (docs/journal.md).
 
 Records are noted when the peer has nothing else to do. They wait for at most `FLUSH_S`, are encoded together and
-written with one `write` a turn later. So a killed process loses the records of that time, and at most the last batch is
-torn.
+written with one `write` a turn later. So if the process is killed, the records of that time are lost, and at most the
+last batch is torn.
 """
 
 import logging
@@ -17,10 +17,10 @@ from quillcast.core.errors import DiskFailed
 from quillcast.core.ids import short
 from quillcast.core.trace import Record
 
-FLUSH_S = 0.25  # a kill loses no more; if twice as short, one event in a hundred would wait for a flush
+FLUSH_S = 0.25  # a kill loses at most this; with half of it, one event in a hundred would wait for a flush
 ROWS_MAX = 1024  # records encoded in one step: about a millisecond in which the peer does nothing else
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
-BYTES_MAX = 1 << 30  # a guess: what a peer may write to a disk without being asked
+BYTES_MAX = 1 << 30  # a guess: what a peer may write to a disk by default
 NOTED_TOGETHER = 32  # records noted in one step; a guess: it takes 20 us, and 25 us one by one
 SUFFIX = ".arrows"  # the registered ending of Arrow streams
 
@@ -28,19 +28,19 @@ log = logging.getLogger(__name__)
 
 
 class Journal:
-    """Writes one process's trace records into files of its own in a folder.
+    """Writes one process's trace records into its own files in a folder.
 
     Args:
         folder: folder of the files; created if missing. Any number of peers can share it.
         peer: nodeId of the peer that writes.
-        call_later: `Pump.later` of the peer, which then flushes `FLUSH_S` after a record came; without it
-            the caller flushes.
+        call_later: `Pump.later` of the peer, which then flushes `FLUSH_S` after a record was added; without it, the
+            caller flushes.
         file_bytes_max: size at which the next file begins.
-        bytes_max: size of all files of this peer in the folder, of former processes too; the oldest go first.
-        on_problem: called with a line if somebody removed the files.
+        bytes_max: size of all files of this peer in the folder, including former processes; the oldest are removed.
+        on_problem: called with a line if the files were removed.
 
     Raises `DiskFailed` if the first file cannot be created. After that, a failing disk ends the journal with one
-    warning (`failed` says why), but never the peer. Removed files are noticed at the next flush: another one begins at
+    warning (`failed` says why), but never the peer. Removed files are noticed at the next flush: a new file begins at
     once, or when the folder is back. The folder is not created again, because a disk may be mounted there.
     """
 
@@ -59,7 +59,7 @@ class Journal:
         self.removed_count = 0
         """How often its file was removed."""
         self.missed_count = 0
-        """Records that were not written, because there was no folder."""
+        """Records that were not written because there was no folder."""
         self._away = False  # the folder is gone, but may come back
         self._settled = 0  # records that were written or missed
         self._call_later, self._on_problem = call_later, on_problem
@@ -81,7 +81,7 @@ class Journal:
         return self.folder / f"{self._stem}-{self.started_ns}-{self._part:04d}{SUFFIX}"
 
     def trace(self, record: Record, at_ns: int | None = None) -> None:
-        """Add a record of an action now, or at `at_ns` (nanoseconds since 1970 UTC)."""
+        """Record an action now, or at `at_ns` (nanoseconds since 1970 UTC)."""
         if self._file is None and not self._away:
             return
         if not self._came and not self._ledger.waiting and self._call_later is not None:
@@ -91,7 +91,7 @@ class Journal:
             self.flush()
 
     def note(self) -> None:
-        """Note the new records, if there are enough of them. The caller does this when nobody waits for this peer."""
+        """Note the new records if there are enough of them. The caller does this when the peer is idle."""
         if len(self._came) >= NOTED_TOGETHER:
             self._note()
 
@@ -107,7 +107,7 @@ class Journal:
         self._write_out()
 
     def _flush_in_steps(self) -> None:
-        """The same, with a turn of the peer between encoding and writing: each blocks it."""
+        """The same as `flush`, with a turn of the peer between encoding and writing, because each blocks it."""
         self._lay_out()
         if self._call_later is not None:
             self._call_later(0.0, self._write_out)
@@ -132,7 +132,7 @@ class Journal:
             self._stop(error)
 
     def stands(self) -> bool:
-        """Is there a file to write to? If it was removed, begin another one, if the folder exists."""
+        """Whether there is a file to write to. If it was removed, begin another one, if the folder exists."""
         try:
             if self._file is not None and not self._is_there():
                 os.close(self._file)
@@ -162,7 +162,7 @@ class Journal:
         self.close()
 
     def _is_there(self) -> bool:
-        """Does the file still exist under its name?"""
+        """Whether the file still exists under its name."""
         assert self._file is not None
         try:
             named = self.path.stat()
@@ -206,7 +206,7 @@ class Journal:
             self._file = None
 
     def _write(self, data: bytes) -> None:
-        """Append all of `data`; the size grows when all of it is there."""
+        """Append all of `data`; the size grows only when it is complete."""
         assert self._file is not None
         rest = memoryview(data)
         while rest:

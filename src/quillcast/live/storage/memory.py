@@ -1,4 +1,4 @@
-"""What a node remembers over restarts: neighbours to join through, topics with chosen settings, and its scopes."""
+"""What a node remembers across restarts: neighbours to join through, settings of topics, and its scopes."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,27 +19,27 @@ KEEP_EVERY_S = 30.0  # a guess: neighbours change slowly, and leaving saves them
 
 
 class Memory:
-    """Saves what a peer knows to its data folder, and restores it at the next start."""
+    """Saves what a peer knows to its data folder and restores it at the next start."""
 
     def __init__(self, store: Store, peer: Peer, pump: Pump, links: Links) -> None:
         self._store, self._peer, self._pump, self._links = store, peer, pump, links
 
     def contacts(self) -> list[str]:
-        """Addresses of earlier neighbours, the latest first."""
+        """Addresses of earlier neighbours, latest first."""
         return [contact.address for contact in self._store.contacts()]
 
     def memberships(self) -> dict[bytes, Orders]:
-        """What managers of scopes ordered before the last stop, by the ids of the scopes."""
+        """The orders of scope managers before the last stop, by the ids of the scopes."""
         kept = (msgspec.msgpack.decode(each, type=Orders) for each in self._store.memberships())
         return {orders.owner.id: orders for orders in kept}
 
     def recall(self) -> None:
-        """Restore the settings of topics that were known before the last stop."""
+        """Restore the settings of topics from before the last stop."""
         for kept in self._store.topics():
             self._pump.call(self._peer.topics.known.learn, msgspec.msgpack.decode(kept, type=Descriptor))
 
     async def keep(self) -> None:
-        """Save what is known now. A failing disk is reported and does not stop the node."""
+        """Save the current state. A failing disk is reported and does not stop the node."""
         topics = {
             f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
             for topic in self._peer.topics.descriptors.values()
@@ -55,26 +55,26 @@ class Memory:
         return {orders.owner.name: msgspec.msgpack.encode(orders) for orders in known}
 
     def look(self) -> None:
-        """Report it if the data folder was removed."""
+        """Report a problem if the data folder was removed."""
         try:
             self._store.look()
         except DiskFailed as problem:
             self._tell(problem)
 
     def _tell(self, problem: DiskFailed) -> None:
-        """Add a problem; one that lasts is printed once."""
+        """Report a problem; a lasting one is printed once."""
         problems, line = self._links.problems, str(problem)
         (problems.keep if line in problems else problems.append)(line)
 
     async def keep_regularly(self) -> None:
-        """Save it regularly, because a peer may be killed."""
+        """Save the state regularly, because a peer may be killed."""
         while True:
             await self.keep()
             await asyncio.sleep(KEEP_EVERY_S)
 
 
 async def _aside(work: Callable[[], None]) -> None:
-    """Do it in a thread; at the end of Python, which starts no more threads, in this one."""
+    """Run in a thread; or in this one when Python is ending, because it starts no more threads then."""
     try:
         await asyncio.to_thread(work)
     except RuntimeError:

@@ -84,23 +84,23 @@ class Store:
             return [Contact(node, address) for node, address in rows]
 
     def topics(self) -> list[bytes]:
-        """The descriptors kept here."""
+        """The descriptors stored here."""
         with self._asking():
             return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
 
     def memberships(self) -> list[bytes]:
-        """What managers of scopes ordered of this peer, their member."""
+        """The orders of scope managers to this peer, their member."""
         with self._asking():
             return [row[0] for row in self._database.execute("select orders from members order by scope")]
 
     def scope(self, name: str) -> bytes | None:
-        """What the manager of a scope saved here."""
+        """The stored state of a scope's manager."""
         with self._asking():
             row = self._database.execute("select state from scopes where name = ?", [name]).fetchone()
             return None if row is None else row[0]
 
     def keep_scope(self, name: str, state: bytes) -> None:
-        """Store the state of a scope's manager, before anything follows from it."""
+        """Store the state of a scope's manager before it takes effect."""
         with self._asking():
             self._database.execute("replace into scopes values (?, ?)", [name, state])
 
@@ -110,26 +110,26 @@ class Store:
             self._database.execute("insert into tokens values (?, ?, ?, 0, null)", [hash_, scope, until_ns])
 
     def token(self, scope: str, hash_: bytes) -> Token | None:
-        """A token of a scope's join line; None: there is no such token."""
+        """Find a token of a scope's join line; None if there is no such token."""
         with self._asking():
             ask = "select until_ns, used_ns from tokens where scope = ? and hash = ?"
             row = self._database.execute(ask, [scope, hash_]).fetchone()
             return None if row is None else Token(*row)
 
     def use_token(self, hash_: bytes, party: bytes, now_ns: int) -> None:
-        """A party enters a scope with a token."""
+        """Record that a party entered a scope with a token."""
         with self._asking():
             change = "update tokens set used_ns = ?, used_by = ? where hash = ?"
             self._database.execute(change, [now_ns, party, hash_])
 
     def entered(self, scope: str, party: bytes) -> bool:
-        """Did a party enter a scope with a join line?"""
+        """Whether a party entered a scope with a join line."""
         with self._asking():
             ask = "select 1 from tokens where scope = ? and used_by = ?"
             return self._database.execute(ask, [scope, party]).fetchone() is not None
 
     def scope_tokens(self, scope: str) -> list[tuple[bytes, int, int, bytes | None]]:
-        """The tokens of a scope: hash, until when, when it was used, by whom."""
+        """The tokens of a scope: hash, expiry, time of use, and party."""
         with self._asking():
             ask = "select hash, until_ns, used_ns, used_by from tokens where scope = ?"
             return self._database.execute(ask, [scope]).fetchall()
@@ -146,7 +146,7 @@ class Store:
     ) -> None:  # fmt: skip
         """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name.
 
-        `memberships` are what managers ordered, by the names of the scopes that this peer is a member of.
+        `memberships` are the orders of managers, by the names of the scopes that this peer is a member of.
         """
         now = time.time_ns()
         with self._asking(), self._database:
@@ -196,14 +196,14 @@ class Store:
 
     def _open(self) -> None:
         path = self.folder / DATABASE
-        path.touch(mode=0o600)  # before SQLite creates it: only the owner may read the secret
+        path.touch(mode=0o600)  # before SQLite creates it, so that only the owner can read the secret
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._file = path.stat()
         self._database.execute("pragma journal_mode = wal")
         self._database.executescript(_SCHEMA)
 
     def _find(self) -> None:
-        """Is the database that is open still the one in the folder? If the folder is empty, save the tables again."""
+        """Check that the open database is still in the folder. If the folder is empty, save the tables again."""
         if _is_at(self.folder / DATABASE, self._file):
             return
         if not self.folder.is_dir():
@@ -231,15 +231,15 @@ class Store:
         finally:
             saved.close()
         copy.replace(self.folder / DATABASE)
-        self._database.close()  # before it is opened again: SQLite removes the log by name
+        self._database.close()  # before reopening it: SQLite removes the log by name
         self._open()
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """One thread at a time, and in the folder that is there now.
+        """Admit one thread at a time, to the current folder.
 
-        A leaving node saves what it knows while another thread may still be saving. Without the lock, an error of the
-        later one would roll back the transaction of the earlier one.
+        A leaving node saves its state while another thread may still be saving. Without the lock, an error of the later
+        one would roll back the transaction of the earlier one.
         """
         with self._translated(), self._alone:
             self._find()
@@ -247,7 +247,7 @@ class Store:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of the database become one clear error."""
+        """Translate errors of the database into one clear error."""
         try:
             yield
         except (OSError, sqlite3.Error) as problem:
@@ -255,7 +255,7 @@ class Store:
 
 
 def _is_at(path: Path, file: os.stat_result) -> bool:
-    """Is this open file still the one of that name?"""
+    """Whether this open file is still the one of that name."""
     try:
         return os.path.samestat(path.stat(), file)
     except (FileNotFoundError, NotADirectoryError):
