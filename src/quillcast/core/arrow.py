@@ -49,7 +49,7 @@ def numbers(memory: Buffer, count: int) -> Column:
 
 
 def binaries(offsets: Buffer, memory: Buffer, size: int, count: int) -> Column:
-    """A column of the first `count` values of `size` bytes in this memory."""
+    """A column of the first `count` values of `size` bytes each in this memory."""
     return Column((count, 0), (b"", offsets[: 4 * (count + 1)], memory[: size * count]))
 
 
@@ -121,7 +121,7 @@ class Stream:
 
 
 def _encoded(fields: Sequence[Field]) -> bytes:
-    """The schema and a batch of one row, as nanoarrow encodes them. An empty batch would leave out the row count."""
+    """The schema and a batch of one row, as nanoarrow encodes them. An empty batch would omit the row count."""
     import nanoarrow
     from nanoarrow.ipc import StreamWriter
 

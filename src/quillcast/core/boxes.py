@@ -13,7 +13,7 @@ class Drawn(NamedTuple):
 
     label: str
     scopes: tuple[str, ...]
-    """What is on the boxes around it, the outermost first."""
+    """The labels of the boxes around it, outermost first."""
     children: tuple[str, ...]
     """NodeIds. Those that are not in the tree did not answer."""
     notes: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Drawn(NamedTuple):
 
 
 def drawn(peers: Mapping[str, Drawn], node: str) -> list[str]:
-    """A peer and all below it. The part that is in a scope is in a box; what hangs below that elsewhere follows it."""
+    """A peer and everything below it. The part in its scope is in a box; the parts below in other scopes follow."""
     return _part(peers, node, 0, [])
 
 
@@ -33,7 +33,7 @@ def hung(lines: list[str], *, last: bool) -> Iterator[str]:
 
 
 def _part(peers: Mapping[str, Drawn], node: str, level: int, elsewhere: list[Link]) -> list[str]:
-    """A peer and what is below it in so many of its scopes; `elsewhere` takes other children of their members."""
+    """A peer and what is below it in this many of its scopes; `elsewhere` takes other children of their members."""
     scopes = peers[node].scopes if node in peers else ()
 
     def is_here(child: str) -> bool:

@@ -1,8 +1,8 @@
 """Bundles: a short envelope that hops may rewrite, and immutable blocks of events (docs/delivery.md, *On the wire*).
 
 A **block** is a run of events of one publisher in one topic, as little-endian Arrow columns, aligned to 8 bytes. The
-publishers of one peer may share blocks. On the way they count as one publisher. At the edges, a column of **runs**
-tells which published which event (docs/decisions/shared-blocks.md).
+publishers of one peer may share blocks; in transit they count as one publisher. At the edges, a column of **runs** says
+which publisher published which events (docs/decisions/shared-blocks.md).
 
 ========= ====== =====================================================================
 offset    size   what
@@ -51,7 +51,7 @@ if sys.byteorder != "little":  # pragma: no cover
 
 EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps a step at the edge below a tenth of a second
 BLOCK_COUNT_MAX = 4096  # blocks in one bundle
-_COPIED_BYTES_MAX = 1024  # blocks of a smaller mean size are copied out of their bundle: a view costs more
+_COPIED_BYTES_MAX = 1024  # blocks of a smaller mean size are copied out of their bundle: views are more expensive
 BLOCK_BYTES_MAX = 1 << 30  # in one column of a block, because its offsets are int32
 
 _BLOCK = struct.Struct("<IBBH16sqqII")
@@ -64,7 +64,7 @@ _LONE_BLOCK = struct.Struct(_BLOCK.format + "ii")  # everything before the paylo
 # everything before the columns of the block, with two groups of small fields as one number each
 _LONE_BUNDLE = struct.Struct("<BBHI16sQ16sQIQIII16sQqII")
 _ONE_BLOCK = 1  # one block, and neither a record nor tags
-_FORM_MASK = 0xFFFFE0FF  # all of a block's layout, flags and reserved bytes but the five flags
+_FORM_MASK = 0xFFFFE0FF  # all of a block's layout, flags and reserved bytes except the five flags
 _SMALL_BITS = 61  # of the numbers in such a bundle, so that adding a count cannot make them too large
 _BLOCK_BYTES, _LONE_HEAD_BYTES, _LONE_BLOCK_BYTES, _LONE_BUNDLE_BYTES = (
     each.size for each in (_BLOCK, _LONE_HEAD, _LONE_BLOCK, _LONE_BUNDLE)
@@ -74,7 +74,7 @@ _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
 RUN_BYTES = ID_BYTES + 8 + 4  # size of a run in its column
 _LAYOUT = 1
-_EVEN_MIN, _EVEN_MAX = 8, 8192  # event counts for which it pays to check for events of one size
+_EVEN_MIN, _EVEN_MAX = 8, 8192  # event counts for which it is worth checking for events of equal size
 
 
 Run = tuple[bytes, int, int]
@@ -98,7 +98,7 @@ def _times(times: Sequence[int], count: int) -> bytes:
 def _even(count: int, size: int) -> tuple[bytes, Callable[..., tuple[Any, ...]]]:
     """The offsets of `count` values of `size` bytes each, and a function that cuts them out of bytes at an offset.
 
-    Most blocks hold events of one size, and the blocks of a busy topic are alike. The cache takes at most 4 MB.
+    Most blocks contain events of equal size, and the blocks of a busy topic are alike. The cache takes at most 4 MB.
     """
     offsets = struct.pack(f"<{count + 1}i", *accumulate(repeat(size, count), initial=0))
     return offsets, struct.Struct(f"{size}s" * count).unpack_from
@@ -147,7 +147,7 @@ Join = Callable[[list[bytes]], bytes | memoryview]
 
 
 class Block:
-    """A run of events of one publisher in one topic. Immutable, passed on by reference.
+    """A run of events of one publisher in one topic. Immutable, passed by reference.
 
     Parsing reads only the fixed header. The columns are checked when they are decoded.
     """
@@ -169,7 +169,7 @@ class Block:
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> "Block":
-        """The block in these bytes, which it keeps. Raises `Malformed` if their header is invalid."""
+        """Make a block of these bytes, which it keeps. Raises `Malformed` if their header is invalid."""
         if len(data) < _BLOCK_BYTES:
             raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK_BYTES}")
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
@@ -197,10 +197,10 @@ class Block:
     ) -> "Block":
         """Lay events out as one block.
 
-        `first` is the sequence of the first event and `time_ns` its publish time. `times`, `keys` and `attributes`,
-        where given, have one entry per payload (attributes are MessagePack maps). `runs` names the publishers of the
-        events if they are not the block's publisher. `join` concatenates the pieces. Raises `LocalError` if the lengths
-        differ, or if there are more events or bytes than a block can hold.
+        `first` is the sequence of the first event and `time_ns` its publish time. If given, `times`, `keys` and
+        `attributes` have one entry per payload (attributes are MessagePack maps). `runs` names the publishers of the
+        events if these are not the block's publisher. `join` concatenates the pieces. Raises `LocalError` if the
+        lengths differ, or if there are more events or bytes than a block can hold.
         """
         count, plain = len(payloads), times is None and keys is None and attributes is None and runs is None
         if count == 1 and plain and len(payloads[0]) < _COPIED_BYTES_MAX:
@@ -227,7 +227,7 @@ class Block:
 
     @classmethod
     def lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
-        """Do what `seal` does, in fewer steps, for the common case of one event that has only a payload."""
+        """Do the same as `seal`, in fewer steps, for the common case of one event with only a payload."""
         payload_bytes = len(payload)
         size = _LONE_BLOCK_BYTES + (payload_bytes + 7 & ~7)
         head = _LONE_BLOCK.pack(size, _LAYOUT, 0, 0, publisher, first, time_ns, 1, payload_bytes, 0, payload_bytes)
@@ -259,12 +259,12 @@ class Block:
 
     @property
     def has_attributes(self) -> bool:
-        """Does the block have a column of attributes?"""
+        """Whether the block has a column of attributes."""
         return bool(self._flags & _ATTRIBUTES)
 
     @property
     def shared(self) -> bool:
-        """Do several publishers share the block, so that its runs name the publishers of its events?"""
+        """Whether several publishers share the block; then its runs name the publishers of its events."""
         return bool(self._flags & _RUNS)
 
     def runs(self) -> list[Run]:
@@ -274,7 +274,7 @@ class Block:
         )
 
     def publishers(self) -> tuple[list[bytes], list[int]]:
-        """The publisher of every event, and its sequence at that publisher. Raises `Malformed`."""
+        """The publisher of every event, and the event's sequence there. Raises `Malformed`."""
         if not self.shared:
             return [self.publisher] * self.count, list(range(self.first, self.last))
         publishers, firsts, counts = self._run_columns()
@@ -284,12 +284,12 @@ class Block:
         return list(chain.from_iterable(map(repeat, publishers, counts))), list(chain.from_iterable(ranges))
 
     def arrow(self) -> "pyarrow.RecordBatch":
-        """The columns as an Arrow batch over the same bytes: seq, time, payload and, where used, key and attributes.
+        """The columns as an Arrow batch over the same bytes: seq, time, payload and, if used, key and attributes.
 
         If publishers share the block, `publisher` names the publisher of each event, and `seq` is its sequence there.
 
         Only columns that the block does not store are created: sequences, and times if all events have the time of the
-        first one. The rest is not copied. Raises `Malformed`.
+        first. The rest is not copied. Raises `Malformed`.
         """
         import pyarrow as pa
 
@@ -404,7 +404,7 @@ class Bundle:
     __slots__ = ("_head", "blocks", "count", "envelope", "last", "size", "topic")
 
     size: int
-    """The bytes that the bundle takes of credit and of buffers."""
+    """The bytes of credit and of buffers that the bundle takes."""
     last: int
     """One past the index of the last event."""
 
@@ -425,7 +425,7 @@ class Bundle:
 
     @property
     def head(self) -> bytes:
-        """The bytes before the blocks. Encoded once, no matter how many channels the bundle takes."""
+        """The bytes before the blocks. Encoded once, for all channels that the bundle enters."""
         if self._head is None:
             e = self.envelope
             if len(self.blocks) == 1 and not e.record and not e.tags:
@@ -454,9 +454,9 @@ class Bundle:
 
     @classmethod
     def decode(cls, data: bytes | memoryview, cut: "Cut | None" = None) -> "Bundle":
-        """The bundle in these bytes, which it keeps: nobody may change them afterwards. Raises `Malformed`.
+        """Make a bundle of these bytes, which it keeps: they must not change afterwards. Raises `Malformed`.
 
-        `cut` finds the blocks if they do not follow the head directly.
+        `cut` finds the blocks if they do not directly follow the head.
         """
         if cut is None and _LONE_BUNDLE_BYTES < len(data) < _COPIED_BYTES_MAX and (lone := cls._lone(data)) is not None:
             return lone
@@ -485,7 +485,7 @@ class Bundle:
 
     @classmethod
     def _lone(cls, data: bytes | memoryview) -> "Bundle | None":
-        """Do what `decode` does, in fewer steps, for a bundle of one small block. None if it is not such a bundle."""
+        """Do the same as `decode`, in fewer steps, for a bundle of one small block. None if it is something else."""
         (
             kind, _, serial, session, topic, counter, node, index, events, shape, block_size,
             size, form, publisher, first, time_ns, count, payload_bytes,
@@ -518,7 +518,7 @@ Cut = Callable[[bytes | memoryview, int, tuple[int, ...]], tuple[Block, ...]]
 
 
 def _cut(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
-    """The blocks of a bundle: views of its bytes, or copies if they are small, which is cheaper."""
+    """The blocks of a bundle: views of its bytes, or copies of small blocks, which are cheaper."""
     small = len(data) < _COPIED_BYTES_MAX * len(sizes)
     whole = bytes(data) if small else memoryview(data)
     if at + sum(sizes) != len(data):

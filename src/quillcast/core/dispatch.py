@@ -1,4 +1,4 @@
-"""Routes inputs to layers, and orders to parts of a layer: each registers the kinds that it handles."""
+"""Routes inputs to layers, and orders to parts of a layer. Each registers the kinds that it handles."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import cache
@@ -12,7 +12,7 @@ from quillcast.core.messages import Contact, Message
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Timer)
 Handlers = dict[type, tuple[Callable[..., None], int]]
-"""By kind of input: a function, and the place of the part that is its first argument."""
+"""By kind of input: a function, and the index of the part that is its first argument."""
 
 _shared: dict[Hashable, Handlers] = {}
 
@@ -21,10 +21,10 @@ class Dispatch:
     """The handlers of one peer, one for each kind of input.
 
     A message reaches a peer in one of two ways: directly from its sender, or routed by the overlay to the peer closest
-    to a key. The two ways have separate handlers.
+    to a key. The two have separate handlers.
 
-    Handlers are methods of parts. All peers of a process have the same functions, so each keeps its parts only, once
-    it calls `share`: the simulator has ten thousand peers.
+    Handlers are methods of parts. All peers of a process have the same functions, so after `share` each keeps only its
+    parts: the simulator has ten thousand peers.
     """
 
     __slots__ = ("_direct", "_orders", "_parts", "_routed", "_timers")
@@ -37,7 +37,7 @@ class Dispatch:
         self._orders: Handlers = {}
 
     def share(self) -> None:
-        """Every handler is registered: keep the tables in common with all peers that have the same."""
+        """Share the tables with all peers that have the same ones, after every handler has been registered."""
         self._direct, self._routed, self._timers, self._orders = (
             _shared.setdefault(tuple(handlers.items()), handlers)
             for handlers in (self._direct, self._routed, self._timers, self._orders)
@@ -48,11 +48,11 @@ class Dispatch:
         self._direct = self._with(self._direct, kind, handle)
 
     def on_anonymous(self, kind: type[M], handle: Callable[[M], None]) -> None:
-        """Call `handle(message)` for messages of this kind, without their sender. Raises `ValueError` likewise."""
+        """Call `handle(message)` for messages of this kind, without their sender. Raises as `on_message` does."""
         self._direct = self._with(self._direct, kind, handle, _without_sender)
 
     def on_messages(self, kinds: Iterable[type[Message]], handle: Callable[[Contact, Any], None]) -> None:
-        """Register one handler for several kinds of messages, if a layer tells them apart by itself."""
+        """Register one handler for several kinds of messages, if a layer distinguishes them itself."""
         for kind in kinds:
             self.on_message(kind, handle)
 
@@ -65,11 +65,11 @@ class Dispatch:
         self._timers = self._with(self._timers, kind, handle)
 
     def on_alarm(self, kind: type[Timer], handle: Callable[[], None]) -> None:
-        """Call `handle()` for timers of this kind, which say nothing else. Raises `ValueError` likewise."""
+        """Call `handle()` for timers of this kind, which have no content. Raises `ValueError` as `on_timer` does."""
         self._timers = self._with(self._timers, kind, handle, _without_timer)
 
     def on_timers(self, kinds: Iterable[type[Timer]], handle: Callable[[Any], None]) -> None:
-        """Register one handler for several kinds of timers, if a layer tells them apart by itself."""
+        """Register one handler for several kinds of timers, if a layer distinguishes them itself."""
         for kind in kinds:
             self.on_timer(kind, handle)
 
@@ -115,7 +115,7 @@ class Dispatch:
         function(self._parts[place], timer)
 
     def order(self, order: object) -> None:
-        """Have done what one part of a layer orders of another, before that part goes on."""
+        """Carry out what one part of a layer orders from another, before the first part continues."""
         function, place = self._orders[type(order)]
         function(self._parts[place], order)
 

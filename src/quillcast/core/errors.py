@@ -1,14 +1,14 @@
-"""Errors say whose fault it is, which value is wrong, and what to do."""
+"""The errors of quillcast. Each says whose fault it is, which value is wrong, and what to do."""
 
 import errno
 from collections.abc import Sequence
 from typing import Literal
 
-QUOTED_MAX = 80  # characters of an invalid value that an error repeats; a guess
+QUOTED_MAX = 80  # characters of an invalid value in an error message; a guess
 
 
 def quoted(text: str) -> str:
-    """An invalid value, for an error message: quoted, and shortened if it is long."""
+    """Quote an invalid value for an error message, shortened if it is long."""
     return repr(text) if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]!r}... ({len(text)} characters)"
 
 
@@ -40,7 +40,7 @@ class EventTooLarge(LocalError):
 
 
 class Implausible(RemoteError):
-    """What a peer says cannot be so, or not be taken yet. It may only pass on what another said: it is ignored."""
+    """A statement of a peer is impossible or premature. It is ignored, because the peer may only have passed it on."""
 
 
 class UnknownTopic(LocalError):
@@ -52,16 +52,16 @@ class TopicExists(LocalError):
 
 
 class NotDone(QuillcastError):
-    """Other peers did not do in time what this one waited for; the text and `peers` name them."""
+    """Other peers did not do something in time; the text and `peers` name them."""
 
     def __init__(self, text: str, peers: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.peers = tuple(peers)
-        """NodeIds of the peers that were waited for, in hexadecimal, as far as they are known."""
+        """NodeIds of the peers that did not answer in time, in hexadecimal, as far as known."""
 
 
 class NotJoined(NotDone):
-    """The network, or a topic's root, did not let the peer take part in time; the text names who did not answer."""
+    """The network or a topic's root did not admit the peer in time; the text names the peers that did not answer."""
 
     exit_code = 4
 
@@ -73,7 +73,7 @@ class Unreachable(QuillcastError):
 
 
 class Leaving(Unreachable):
-    """The peer is leaving its network, and answers no queries any more."""
+    """The peer is leaving its network and no longer answers queries."""
 
 
 class NotAdmitted(NotDone):
@@ -85,9 +85,9 @@ class NotAdmitted(NotDone):
 class NotStable(NotDone):
     """Not every live subscriber is known to have the event; `reason` says why.
 
-    `late`: the time to wait passed. The text names the subscribers that do not have it yet; it may become stable later.
-    `dropped`: it never will be. The publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it
-    was stable, or the topic was best-effort meanwhile.
+    `late`: the waiting time is over. The text names the subscribers without the event; it may still become stable.
+    `dropped`: it will never be stable. The publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event
+    before it was stable, or the topic was best-effort meanwhile.
     """
 
     exit_code = 5
@@ -98,7 +98,7 @@ class NotStable(NotDone):
 
 
 FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
-"""Errors of the disk itself, not of what it was asked for."""
+"""Errors of the disk itself, not of a request."""
 
 
 class DiskFailed(QuillcastError):

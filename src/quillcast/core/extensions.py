@@ -1,4 +1,4 @@
-"""What the installed packages offer by entry points."""
+"""The entry points that installed packages offer."""
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -8,7 +8,7 @@ from quillcast.core.errors import LocalError
 
 @cache
 def offered(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name. Raises `LocalError` if two packages offer one name."""
+    """The entry points of a group, by name. Raises `LocalError` if two packages offer the same name."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
         if found.setdefault(entry.name, entry).value != entry.value:

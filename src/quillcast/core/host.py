@@ -1,6 +1,6 @@
 """The only interface through which protocols reach the outside world (docs/design.md, decision 1).
 
-A host carries out orders, and passes inputs to a peer one at a time. It never calls a peer during a step of that peer,
+A host carries out orders and passes inputs to a peer one at a time. It never calls a peer during a step of that peer,
 not even for a message to itself. The same protocol code runs on `live.node.host` and on `sim.host`.
 """
 
@@ -16,16 +16,16 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
 RESERVED_EIGHTHS = {False: 2, True: 3}
-"""The part of a link's credit that publishers, and topics that wait for slow subscribers, leave to others.
+"""The part of a link's credit that publishers, and topics that wait for slow subscribers, reserve for others.
 
-A quarter is what publishers leave to all that goes down trees, and to repairs; an eighth more is what topics that wait
-for slow subscribers leave to all other topics, publishers' events among them. The smaller these parts are, the more of
-a publisher's events are in transit: with half of the window, three processes on two cores waited for each other.
+Publishers reserve a quarter for everything that goes down trees, and for repairs. Topics that wait for slow subscribers
+reserve an eighth more for all other topics, including publishers' events. The smaller these parts are, the more of a
+publisher's events are in transit: with half of the window, three processes on two cores waited for each other.
 """
 
 
 def makes_room(before_bytes: int, credit_bytes: int, window_bytes: int) -> bool:
-    """Is there room for somebody now that had none before, as the credit has risen?"""
+    """Whether the risen credit gives room to a sender that had none."""
     low, high = window_bytes // 4, window_bytes * 3 // 8  # `RESERVED_EIGHTHS`; this runs often in simulations
     return before_bytes <= 0 < credit_bytes or before_bytes <= low < credit_bytes or before_bytes <= high < credit_bytes
 
@@ -58,7 +58,7 @@ class Disk(Protocol):
 
 
 class Host(Protocol):
-    """What a peer may ask of its environment. Times are seconds on one monotonic clock; sizes are bytes."""
+    """What a peer may request from its environment. Times are seconds on one monotonic clock; sizes are bytes."""
 
     me: NodeId
     contact: Contact
@@ -74,7 +74,7 @@ class Host(Protocol):
     def wall_ns(self) -> int:
         """Nanoseconds since 1970 UTC, for people and journals.
 
-        One decision depends on it: terms beyond all that peers reach are ignored (docs/decisions/bounded-terms.md).
+        One decision depends on it: terms beyond what peers can reach are ignored (docs/decisions/bounded-terms.md).
         """
         ...
 
@@ -87,10 +87,10 @@ class Host(Protocol):
         ...
 
     def room(self, to: Contact, reserved_eighths: int = 0) -> int:
-        """Bytes of credit left towards a peer beyond so many eighths of the link's window, all that it has when idle.
+        """Bytes of credit left towards a peer beyond this many eighths of the link's window.
 
-        Without a link, it is what a new one will have. After the credit was zero or less, the input `room(contact)`
-        reports when it is positive again, and also when it passes one of `RESERVED_EIGHTHS` (`makes_room`).
+        Without a link, the credit of a new one. After the credit was zero or less, the input `room(contact)` reports
+        when it is positive again, and also when it passes one of `RESERVED_EIGHTHS` (`makes_room`).
         """
         ...
 
@@ -111,19 +111,19 @@ class Host(Protocol):
         ...
 
     def multicast(self, groups: Mapping[str, bytes]) -> None:
-        """Take part in these external multicast mechanisms, each with its key, and in no others.
+        """Take part in exactly these external multicast mechanisms, each with its key.
 
-        `carry` and `room` take the contact of such a group (`core.multicast.contact`) like that of a peer. What others
-        carry there is the input `datagram`. It may be lost, repeated, or come in any order.
+        `carry` and `room` accept the contact of such a group (`core.multicast.contact`) like that of a peer. Bundles of
+        other members are the input `datagram`. They may be lost, repeated, or arrive in any order.
         """
         ...
 
     def disconnect(self, node: bytes) -> None:
-        """No layer needs the link to this peer any more. The host may close it when nothing waits to be sent."""
+        """No layer needs the link to this peer any longer. The host may close it when nothing waits to be sent."""
         ...
 
     def trace(self, record: Record) -> None:
-        """Record what happened, for stories, journals and the audit."""
+        """Record an action, for stories, journals and the audit."""
         ...
 
 
@@ -139,7 +139,7 @@ class Inputs(Protocol):
         ...
 
     def datagram(self, group: Contact, bundle: Bundle) -> None:
-        """A bundle arrived over a multicast group. Its bytes count until `Host.release`, to the group's id."""
+        """A bundle arrived over a multicast group. Its bytes count for the group's id until `Host.release`."""
         ...
 
     def timer(self, timer: Timer) -> None:
@@ -159,7 +159,7 @@ class Inputs(Protocol):
         ...
 
     def room(self, contact: Contact) -> None:
-        """There is credit towards this peer again."""
+        """There is credit for this peer again."""
         ...
 
     def measured(self, contact: Contact, proximity: float | None) -> None:

@@ -1,7 +1,7 @@
 """128-bit ids on the ring, and their digits (Pastry, section 2).
 
-Ids are 16 ``bytes`` everywhere: MessagePack integers end at 64 bits, and bytes of equal length compare like the numbers
-that they encode. Arithmetic on the ring goes through `int.from_bytes`.
+Ids are 16 ``bytes`` everywhere: MessagePack integers have at most 64 bits, and bytes of equal length compare like the
+numbers that they encode. Arithmetic on the ring uses `int.from_bytes`.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def node_id(public_key: bytes) -> NodeId:
 def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
     """The hash of the topic's name and its creator's name (Scribe, section 3.1, topic management).
 
-    If the creator is a nodeId, half of that and half of the hash: then its peer is the topic's root while it lives.
+    If the creator is a nodeId, half of that and half of the hash: its peer is then the topic's root while it lives.
     """
     hashed = hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES]
     if not _NODE.fullmatch(creator):
@@ -42,7 +42,7 @@ def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
 
 
 def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:
-    """The hash of nodeId and incarnation: new at each start, so that no sequence is used twice.
+    """The hash of nodeId and incarnation: new at each start, so that no sequence is reused.
 
     `number` distinguishes the publishers of one peer.
     """
@@ -80,10 +80,10 @@ def clockwise(start: bytes, end: bytes) -> int:
 
 
 def closer(a: bytes, b: bytes, key: bytes) -> bool:
-    """Is `a` numerically closer to `key` than `b`? The smaller id wins a tie, so that all peers agree."""
+    """Whether `a` is numerically closer to `key` than `b`. The smaller id wins a tie, so that all peers agree."""
     return (ring_distance(a, key), a) < (ring_distance(b, key), b)
 
 
 def short(id_: bytes) -> str:
-    """The first 8 hexadecimal digits, as an id is shown to people."""
+    """The first 8 hexadecimal digits, for people."""
     return id_[:4].hex()

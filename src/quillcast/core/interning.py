@@ -1,11 +1,11 @@
-"""Shared copies of values that exist ten thousand times: empty containers and equal immutable values."""
+"""Shared copies of values that exist ten thousand times: empty containers, and equal immutable values."""
 
 from collections.abc import Hashable
 from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T", bound=Hashable)
 
-INTERNED_MAX = 2048  # values that are remembered; older ones stay alive where they are used. A guess
+INTERNED_MAX = 2048  # values that are remembered; older ones live on where they are used. A guess
 
 
 class EmptyDict(dict[Any, Any]):
@@ -35,7 +35,7 @@ _interned: dict[Hashable, Hashable] = {}
 
 
 def interned(value: T) -> T:
-    """An equal value that was interned recently, or this one. For immutable values only."""
+    """Return an equal value that was interned recently, or else this one. For immutable values only."""
     found = _interned.setdefault(value, value)
     if len(_interned) > INTERNED_MAX:
         _interned.clear()

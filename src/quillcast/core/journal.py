@@ -2,7 +2,7 @@
 
 A journal is a plain Arrow stream that any Arrow library can read. All record types share the table: `COLUMN_OF_FIELD`
 names the column of a field, and columns that a type does not use are null. A batch holds records of one type, so the
-cost of a flush grows with what happened and not with the width of the table.
+cost of a flush depends on the number of records, not on the width of the table.
 
 `quillcast.pipeline.reading` reads journals.
 """
@@ -101,7 +101,7 @@ _CELLS = {kind: _cells(kind) for kind in KINDS.values()}
 _FORMATS = {"int64": "q", "binary": f"{ID_BYTES}s"}
 
 RUNS = (Published, Admitted, Delivered)
-"""The records that a peer writes for every run of events. These are many; all others are few."""
+"""The records that a peer writes for every run of events: many, compared to all others."""
 
 
 ALWAYS = ("peer", "started_ns", "entry", "at_ns", "record")
@@ -120,9 +120,9 @@ def beginning() -> bytes:
 
 
 class RecordBuffer:
-    """The records that a process has noted and not yet encoded, at most `rows_max`.
+    """The noted records of a process that are not yet encoded, at most `rows_max`.
 
-    `started_ns` says when the process opened the journal, in nanoseconds since 1970 UTC.
+    `started_ns` is when the process opened the journal, in nanoseconds since 1970 UTC.
     """
 
     def __init__(self, peer: bytes, started_ns: int, rows_max: int) -> None:
@@ -137,7 +137,7 @@ class RecordBuffer:
         self._others: dict[type[Record], list[tuple[int, int, Record]]] = {}
 
     def note(self, came: Iterable[tuple[int, Record]]) -> None:
-        """Add records of what happened, each with its time in nanoseconds since 1970 UTC."""
+        """Add records, each with its time in nanoseconds since 1970 UTC."""
         for at_ns, record in came:
             buffer = self._columns.get(type(record))
             if buffer is None or not buffer.note(self.noted, at_ns, record):
@@ -174,11 +174,11 @@ class RecordBuffer:
 
 
 class ColumnBuffer:
-    """The rows of one of the types in `RUNS`, as words of 8 bytes, until they are encoded.
+    """The rows of one of the types in `RUNS`, as 8-byte words, until they are encoded.
 
     If records were kept as objects, their numbers and ids would be scattered over memory, and encoding would miss the
-    processor's caches for every event. Here the rows become columns word by word, in memory that is used again, and the
-    batch is made from that memory. No value becomes an object again.
+    processor's caches for every event. Here the rows become columns word by word, in reused memory, and the batch is
+    made from that memory. No value becomes an object again.
     """
 
     def __init__(self, kind: type[Record], life: dict[str, bytes], rows_max: int) -> None:
@@ -216,12 +216,12 @@ class ColumnBuffer:
 
 
 def _constant(life: dict[str, bytes], kind: type[Record]) -> dict[str, bytes]:
-    """The columns that have one value in all rows of such a batch, with that value's bytes."""
+    """The columns that have the same value in all rows of such a batch, with the value's bytes."""
     return life | {"record": kind.__name__.encode()}
 
 
 def _column_over(kind: str, memory: memoryview, rows_max: int) -> Callable[[int], Column]:
-    """A function that makes a column of any number of rows over this memory: numbers, or values of one size."""
+    """Return a function that makes a column of any number of rows over this memory: numbers, or values of one size."""
     size = len(memory) // rows_max
     if kind == "int64":
         return partial(arrow.numbers, memory)

@@ -9,13 +9,13 @@ class Loss(msgspec.Struct, frozen=True):
     """Events that this subscription will never get. Each is reported once.
 
     With a `publisher`, [first, last) is a range of that publisher's sequences, and the report is exact. Without one
-    (`uncertain`) it is a range of positions in `term`, because no reachable peer knows which events were there. An
-    event that arrives after all is marked (`Event.recovered`); a few others may be marked too.
+    (`uncertain`), it is a range of positions in `term`, because no reachable peer knows which events had them. If one
+    of the events arrives after all, it is marked (`Event.recovered`); a few others may be marked too.
 
     If a process has one publisher in the topic, `publisher` and the sequences are those of its events
-    (`Event.publisher`, `Event.sequence`). Several publishers of a process share blocks, which has the id of
-    the first one and counts the events of all. `count` is then exact, and gaps in each publisher's `Event.sequence`
-    show whose events were lost.
+    (`Event.publisher`, `Event.sequence`). If it has several, they share blocks, which have the id of the first one and
+    count the events of all. `count` is then exact, and gaps in each publisher's `Event.sequence` show whose events were
+    lost.
 
     `why`: cut, unavailable, late, void, dropped, overtaken, malformed; start: the subscription asked for the earliest
     events, and these are no longer kept.

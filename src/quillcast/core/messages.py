@@ -1,4 +1,4 @@
-"""The parts of control messages. Each layer declares its messages in `messages.py`; `protocol/wire.py` collects them.
+"""The parts of control messages. Each layer declares its own in `messages.py`; `protocol/wire.py` collects them.
 
 Tag numbers are appended and never reused. New fields go last and have a default.
 
@@ -25,21 +25,21 @@ from quillcast.core.ids import ID_BYTES, RING, number
 
 T = TypeVar("T")
 WireId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-"""An id in a message. Bytes of another length are malformed."""
+"""An id in a message. Bytes of any other length are malformed."""
 NUMBER_MAX = 1 << 62
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-"""A number in a message that will be incremented. The bound leaves room, so that the sum still fits a message."""
+"""A number in a message that will be incremented. The bound ensures that the sum still fits into a message."""
 
-ADDRESS_MAX = 300  # characters: a name of 253 and a port, with room for what stands before them
+ADDRESS_MAX = 300  # characters: a name of 253 and a port, with room for a prefix
 
 FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
-"""What decoders raise for bytes that are malformed."""
+"""The exceptions of decoders for malformed bytes."""
 
 
 def decoded(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, what: str) -> T:
-    """Decode bytes from the network; `what` names what they should be.
+    """Decode bytes from the network; `what` is their description in an error.
 
-    Raises `Malformed` for any error of the decoder.
+    Raises `Malformed` for any exception of the decoder.
     """
     try:
         return decoder.decode(data)
@@ -51,7 +51,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     """A control message. Repeat ``frozen=True`` on each class and give it a ``tag``."""
 
     def aged(self, by_s: float) -> Self:
-        """The same after so many seconds in which it waited: what it says has been so for that much longer."""
+        """The same message after it waited for some seconds: the ages that it contains have grown by that."""
         return self
 
 
@@ -63,18 +63,18 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 def by_distance(contacts: Iterable[Contact], key: bytes) -> list[Contact]:
-    """The peers whose ids are closest to a key first; of two at the same distance the one with the smaller id."""
+    """Sort peers by the distance of their ids from a key, closest first; the smaller id wins a tie."""
     place = number(key)
 
     def distance(contact: Contact) -> tuple[int, bytes]:
-        clockwise = (int.from_bytes(contact.node_id, "big") - place) % RING  # `ring_distance`, inline
+        clockwise = (int.from_bytes(contact.node_id, "big") - place) % RING  # `ring_distance`, inlined
         return min(clockwise, RING - clockwise), contact.node_id
 
     return sorted(contacts, key=distance)
 
 
 class Codec(Protocol):
-    """Encodes and decodes the messages of any layer. Layers that carry messages of others are given one."""
+    """Encodes and decodes messages of any layer, for layers that carry messages of others."""
 
     def encode(self, message: Message) -> bytes:
         """Encode the message."""

@@ -1,9 +1,9 @@
-"""External multicast mechanisms: what reaches all members of a scope at once, such as a UDP multicast group.
+"""External multicast mechanisms, which reach all members of a scope at once, such as a UDP multicast group.
 
-A mechanism travels as text, `udp://239.255.81.67:8167?hops=1&datagram_bytes=1400&bytes_per_s=12500000`, or with an
-address of IPv6, `udp://[ff15::5143]:8167?...`. To the data
-path a group is a contact like a peer's: its id is the hash of that text, its address the text itself. A peer that takes
-part in it (`Host.multicast`) may carry bundles to that contact, and gets what others carry as the input `datagram`.
+A mechanism is named by a text, `udp://239.255.81.67:8167?hops=1&datagram_bytes=1400&bytes_per_s=12500000`, or with an
+IPv6 address, `udp://[ff15::5143]:8167?...`. To the data path, a group is a contact like a peer: its id is the hash of
+that text, its address the text itself. A peer that takes part in it (`Host.multicast`) may send bundles to that
+contact, and gets the bundles of others as the input `datagram`.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from quillcast.core.messages import Contact
 
 SCHEME = "udp://"
 FRAGMENTS_MAX = 64  # datagrams of one bundle; a guess: losing one of them loses the bundle
-DATAGRAM_BYTES_MIN = 512  # RFC 791 has every host take that much
+DATAGRAM_BYTES_MIN = 512  # RFC 791: every host must accept this much
 OVERHEAD_BYTES = 60  # of each datagram, for its header and the proof that it is genuine
-_VARIABLE_BYTES = 2048  # what a bundle's tags, record and list of blocks take at most, as a rule
+_VARIABLE_BYTES = 2048  # what a bundle's tags, record and list of blocks usually take at most
 _WRITTEN = re.compile(
     r"udp://(\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\]):(\d+)\?hops=(\d+)&datagram_bytes=(\d+)&bytes_per_s=(\d+)(?:&of=([0-9a-f]{16}))?",
     re.ASCII,
@@ -32,13 +32,13 @@ class UdpGroup(NamedTuple):
     host: str
     port: int
     hops: int
-    """Routers that pass a datagram on, plus one."""
+    """Routers that may forward a datagram, plus one."""
     datagram_bytes: int
-    """The largest datagram, without the headers of UDP and IP."""
+    """The largest datagram, without UDP and IP headers."""
     bytes_per_s: int
-    """The most that one member sends per second, datagrams with their overhead."""
+    """The most that one member may send per second, with overhead."""
     of: str = ""
-    """The scope, for several may have the same group: the first digits of its id."""
+    """The scope, as the first digits of its id, because several may use the same group."""
 
     def __str__(self) -> str:
         pace = f"hops={self.hops}&datagram_bytes={self.datagram_bytes}&bytes_per_s={self.bytes_per_s}"
@@ -47,7 +47,7 @@ class UdpGroup(NamedTuple):
 
     @property
     def is_ipv6(self) -> bool:
-        """Is it a group of IPv6?"""
+        """Whether it is an IPv6 group."""
         return ":" in self.host
 
     @property
@@ -57,12 +57,12 @@ class UdpGroup(NamedTuple):
 
     @property
     def bundle_bytes_max(self) -> int:
-        """The largest bundle that is sent, without its tags and record."""
+        """The largest bundle that can be sent, without its tags and record."""
         return FRAGMENTS_MAX * self.fragment_bytes - _VARIABLE_BYTES
 
 
 def parse(mechanism: str) -> UdpGroup:
-    """The group that a text names. Raises `Malformed`."""
+    """Parse the text of a group. Raises `Malformed`."""
     match = _WRITTEN.fullmatch(mechanism)
     numbers = [int(number) for number in match.groups()[1:5] if len(number) < 12] if match else []
     if match is None or len(numbers) < 4:
@@ -77,10 +77,10 @@ def parse(mechanism: str) -> UdpGroup:
 
 
 def is_group(host: str) -> bool:
-    """Is this a multicast address that applications may use?
+    """Whether this is a multicast address that applications may use.
 
-    Of IPv4 that is one outside of 224.0.0.0/24 (RFC 5771), and of IPv6, in its shortest form, one that is not assigned
-    for good and goes beyond the interface (RFC 4291, 2.7).
+    For IPv4, that is one outside of 224.0.0.0/24 (RFC 5771). For IPv6, in its shortest form, it is one that is not
+    permanently assigned and has more than interface scope (RFC 4291, 2.7).
     """
     if ":" in host:
         return _is_ipv6_group(host)
@@ -98,5 +98,5 @@ def _is_ipv6_group(host: str) -> bool:
 
 
 def contact(mechanism: str) -> Contact:
-    """What the data path knows a group as."""
+    """The contact of a group for the data path."""
     return Contact(hashlib.sha256(mechanism.encode()).digest()[:ID_BYTES], mechanism)

@@ -30,7 +30,7 @@ def check_numbers(settings: msgspec.Struct, table: str, may_be_zero: Collection[
 
 
 def is_number(value: Any, *, whole: bool = False) -> bool:
-    """Is it a finite number, and not a boolean?"""
+    """Whether it is a finite number, and not a boolean."""
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return False
-    return abs(value) <= sys.float_info.max  # an integer may be greater, and then converts to no float
+    return abs(value) <= sys.float_info.max  # larger integers cannot be converted to a float

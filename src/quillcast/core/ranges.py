@@ -1,4 +1,4 @@
-"""Sets of events as ranges, which cost as much as there are gaps (docs/design.md, decision 3)."""
+"""Sets of events as ranges, whose cost depends on the number of gaps (docs/design.md, decision 3)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -74,18 +74,18 @@ class RangeSet:
         ends[left:right] = [end for _, end in keep]
 
     def join_closest(self) -> None:
-        """Merge the two ranges that are closest to each other, including what lies between them."""
+        """Merge the two ranges that are closest to each other, including the gap between them."""
         if len(self.starts) > 1:
             gaps = zip(self._ends, self.starts[1:], strict=False)
             self.add(*min(gaps, key=lambda gap: gap[1] - gap[0]))
 
     def join_first(self) -> None:
-        """Merge the first two ranges, including what lies between them."""
+        """Merge the first two ranges, including the gap between them."""
         if len(self.starts) > 1:
             self.add(self._ends[0], self.starts[1])
 
     def covers(self, first: int, last: int) -> bool:
-        """Is all of [first, last) in the set?"""
+        """Whether all of [first, last) is in the set."""
         if first >= last:
             return True
         at = bisect_right(self.starts, first) - 1
@@ -169,7 +169,7 @@ class RangeSet:
 
 
 class _NoRanges(RangeSet):
-    """The empty set that many objects share until they need one of their own."""
+    """The empty set that many objects share until they need their own."""
 
     __slots__ = ()
 

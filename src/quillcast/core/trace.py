@@ -1,6 +1,6 @@
-"""Trace records: what a peer did, as typed values. Stories, journals, displays and the audit read the same records.
+"""Trace records: a peer's actions as typed values. Stories, journals, displays and the audit read the same records.
 
-A record contains neither time nor peer: what stores it (a journal, the simulator) adds `at` and `peer`. Records count
+A record contains neither time nor peer: its consumer (a journal, the simulator) adds `at` and `peer`. Records count
 runs of events, never single events.
 """
 
@@ -26,7 +26,7 @@ class Activated(Record, frozen=True):
 
 
 class Stopped(Record, frozen=True):
-    """The peer left in an orderly way."""
+    """The peer left gracefully."""
 
 
 class Suspected(Record, frozen=True):
@@ -59,7 +59,7 @@ class Routed(Record, frozen=True):
 
 
 class Rerouted(Record, frozen=True):
-    """A hop did not respond, so the message took another way."""
+    """A hop did not respond, so the message took another route."""
 
     key: bytes
     unresponsive: bytes
@@ -68,7 +68,7 @@ class Rerouted(Record, frozen=True):
 class Named(Record, frozen=True):
     """A peer's view of a topic: name and guarantee, by this version of its descriptor. The highest version counts.
 
-    Written once per peer and topic, and again if the peer learns of another guarantee.
+    Written once per peer and topic, and again if the peer learns a different guarantee.
     """
 
     topic: bytes
@@ -140,7 +140,7 @@ class Subscribed(Record, frozen=True):
 
 
 class StreamOwed(Record, frozen=True):
-    """A local subscription that begins is owed a source's stream from this index on, and later streams whole."""
+    """A new local subscription must receive a source's stream from this index on, and later streams completely."""
 
     topic: bytes
     term: Term
@@ -190,7 +190,7 @@ class Delivered(Record, frozen=True):
 
 
 class Repeated(Record, frozen=True):
-    """Copies were detected as repeats and ended here. `where`: range, edge, root."""
+    """Copies were detected as repeats and dropped. `where`: range, edge, root."""
 
     topic: bytes
     where: str
@@ -229,7 +229,7 @@ class Dropped(Record, frozen=True):
 
 
 class Mark(Record, frozen=True):
-    """A code path that tests want to see taken."""
+    """A code path that tests want to see executed."""
 
     name: str
 

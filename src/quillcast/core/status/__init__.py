@@ -1,5 +1,5 @@
-"""What peers tell of themselves: one schema for `Node.status`, `Node.tree`, the commands, `--json` and metrics.
+"""What peers report about themselves: one schema for `Node.status`, `Node.tree`, commands, `--json` and metrics.
 
 Ids are hexadecimal. Times are in seconds unless the name ends in `_ms`, and sizes in bytes. Peers of different versions
-read each other's answers: unknown fields are ignored, and a field that is added later has a default.
+understand each other: unknown fields are ignored, and fields that are added later have a default.
 """

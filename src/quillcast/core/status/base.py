@@ -1,10 +1,10 @@
-"""What every answer of a peer about itself is made of."""
+"""The parts of every answer of a peer about itself."""
 
 import msgspec
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A part of what a peer tells."""
+    """A part of a peer's answer."""
 
 
 class PeerContact(Status, frozen=True):
@@ -22,4 +22,4 @@ class TopicScope(Status, frozen=True):
     name: str
     """The scope's name."""
     policy: str
-    """The policy by which it carries the topic, as its file calls it. Empty if the peer was not told."""
+    """The policy by which it carries the topic, with the name from the scope's file. Empty if the peer was not told."""

@@ -6,12 +6,12 @@ from quillcast.core.status.topics import SubscriberLag, Topic
 
 
 class TopicSummary(Topic, frozen=True):
-    """What the peers of one machine know of a topic together."""
+    """What the peers of one machine together know of a topic."""
 
     root: str | None
     """NodeId of the root, if it is known."""
     events: int
-    """Events that the topic is known to have had."""
+    """Known number of events of the topic."""
     peers: int
     """Peers of this machine in its tree."""
     subscriptions: int
@@ -21,29 +21,29 @@ class TopicSummary(Topic, frozen=True):
 
 
 class TopicActivity(TopicSummary, frozen=True):
-    """What happened in a topic between two looks at the peers of a machine."""
+    """The activity of a topic between two queries to the peers of a machine."""
 
     events_per_s: float
-    """Events per second at the peer where most arrived."""
+    """Events per second at the peer that received most."""
     unstable: int | None
-    """Events that are not stable yet. None if the root is elsewhere, or the topic is not reliable."""
+    """Events that are not stable yet. None if the root is on another machine, or the topic is not reliable."""
 
 
 class PeerActivity(Status, frozen=True):
-    """What a peer did between two looks."""
+    """The activity of a peer between two queries."""
 
     node_id: str
     """The peer's nodeId."""
     address: str
     """Where it listens."""
     pid: int
-    """Its process."""
+    """Its process id."""
     uptime_s: float
     """Seconds since it started."""
     active: bool
     """Whether it has joined the network."""
     cpu_share: float
-    """CPU time per time; 1 is one core."""
+    """CPU time per elapsed time; 1 is one core."""
     memory_bytes: int
     """Resident memory of its process."""
     neighbours: int
@@ -51,7 +51,7 @@ class PeerActivity(Status, frozen=True):
     suspected: int
     """Neighbours that are suspected."""
     topics: int
-    """Topics that it has a part in."""
+    """Topics in which it takes part."""
     events_per_s: float
     """Events that arrived per second, in all topics."""
     in_bytes_per_s: float
@@ -69,7 +69,7 @@ class PeerActivity(Status, frozen=True):
 
 
 class PeerLink(Status, frozen=True):
-    """A link of one of several peers."""
+    """A link of one of the peers."""
 
     node_id: str
     """The peer at this end."""
@@ -78,18 +78,18 @@ class PeerLink(Status, frozen=True):
 
 
 class Activity(Status, frozen=True):
-    """What the peers of one machine and network did between two looks."""
+    """The activity of the peers of one machine and network between two queries."""
 
     network: str
     """The name of the network."""
     seconds: float
-    """Time between the looks."""
+    """Time between the queries."""
     peers: tuple[PeerActivity, ...]
     """The peers that answered."""
     topics: tuple[TopicActivity, ...]
     """Their topics, by name."""
     subscribers: tuple[SubscriberLag, ...]
-    """Their subscriptions, the furthest behind first."""
+    """Their subscriptions, furthest behind first."""
     links: tuple[PeerLink, ...]
     """Links that are down, suspected, or have a queue."""
     unresponsive: tuple[str, ...]

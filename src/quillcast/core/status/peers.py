@@ -8,14 +8,14 @@ from quillcast.core.status.topics import TopicStatus
 
 
 class LinkStatus(PeerContact, frozen=True):
-    """The link to a neighbour, as this end sees it."""
+    """A link to a neighbour, as this end sees it."""
 
     connected: bool
     """Whether there is a connection."""
     suspected: bool
     """Whether the neighbour missed several probes."""
     round_trip_ms: float | None
-    """Measured round-trip time, milliseconds. None if this end has not measured it."""
+    """Measured round-trip time in milliseconds. None if this end has not measured it."""
     credit_bytes: int
     """Bytes of bundles that may still be sent. Not positive while the link is blocked."""
     waiting_bytes: int
@@ -44,7 +44,7 @@ class MemoryUse(Status, frozen=True):
 
 
 class Counters(Status, frozen=True):
-    """What was counted since the peer started."""
+    """What the peer has counted since it started."""
 
     bytes_in: int = 0
     """Bytes of bundles received."""
@@ -55,15 +55,15 @@ class Counters(Status, frozen=True):
     messages_in: int = 0
     """Control messages received."""
     repeats: int = 0
-    """Events that came again, and were not forwarded."""
+    """Events that arrived again and were not forwarded."""
     dropped: int = 0
-    """Events that came and were discarded: of an old term, of a topic without a tree here, or beyond the buffers."""
+    """Events that arrived and were discarded: of an old term, of a topic without a tree here, or beyond the buffers."""
     links_opened: int = 0
-    """Links that came up, by whichever side they were opened. Many for few neighbours: links break or are replaced."""
+    """Links that were established, by either side. Many for few neighbours: links break or are replaced."""
     links_failed: int = 0
     """Links that could not be opened."""
     links_broken: int = 0
-    """Links that closed because they could not be written to."""
+    """Links that closed because writing failed."""
     datagrams_in: int = 0
     """Datagrams received over multicast groups."""
     datagrams_out: int = 0
@@ -71,19 +71,19 @@ class Counters(Status, frozen=True):
     datagrams_unsent: int = 0
     """Datagrams, or bundles too large for them, that could not be sent to a multicast group."""
     datagrams_refused: int = 0
-    """Datagrams that came without proof that a member sent them, or that made no sense."""
+    """Datagrams without proof that a member sent them, or with invalid content."""
     crowded_out: int = 0
     """Links closed because incomplete frames took too much memory."""
     admitted: int = 0
     """Machines admitted with a token."""
     unauthenticated_refused: int = 0
-    """Connections refused because too many others had not proven who they are."""
+    """Connections refused because too many others were unauthenticated."""
     refused: dict[str, int] = msgspec.field(default_factory=dict)
-    """Connections closed for what came on them, by reason."""
+    """Connections closed because of what arrived on them, by reason."""
 
 
 class Traffic(Status, frozen=True):
-    """What the links carry."""
+    """What the links have carried."""
 
     links: int
     """Open links."""
@@ -97,11 +97,11 @@ class JournalStatus(Status, frozen=True):
     path: str
     """Its current file."""
     failed: str | None
-    """Why it ended; None while it is written."""
+    """Why it ended; None while it is being written."""
     removed: int
     """How often its file was removed."""
     missed_records: int
-    """Records that were not written, because there was no folder."""
+    """Records that were not written because there was no folder."""
 
 
 class NodeStatus(Status, frozen=True):
@@ -114,7 +114,7 @@ class NodeStatus(Status, frozen=True):
     network: str
     """The name of its network."""
     pid: int
-    """Its process."""
+    """Its process id."""
     uptime_s: float
     """Seconds since it started."""
     active: bool
@@ -124,7 +124,7 @@ class NodeStatus(Status, frozen=True):
     admits: bool
     """Whether it holds the credential, and so admits other machines."""
     looked_in: str
-    """Where it looks for peers of this machine."""
+    """Where it looks for other peers of this machine."""
     unauthenticated: int
     """Connections that have not yet proven who is at the other end."""
     neighbours: tuple[LinkStatus, ...]
@@ -132,7 +132,7 @@ class NodeStatus(Status, frozen=True):
     leaf_set: tuple[PeerContact, ...]
     """The peers with the closest nodeIds."""
     topics: tuple[TopicStatus, ...]
-    """The topics that it has a part in, by name."""
+    """The topics in which it takes part, by name."""
     buffers: MemoryUse
     """The buffers of all topics together."""
     unfinished: MemoryUse
@@ -144,8 +144,8 @@ class NodeStatus(Status, frozen=True):
     journal: JournalStatus | None
     """The journal, if it writes one."""
     clients: int = 0
-    """Applications of this machine that use it as their own."""
+    """Applications that use it as their peer."""
     memberships: tuple[Membership, ...] = ()
-    """The scopes that it is a member of, the preferred one first."""
+    """The scopes that it is a member of, preferred one first."""
     manages: tuple[str, ...] = ()
     """The names of the scopes whose managers it runs."""

@@ -1,4 +1,4 @@
-"""Scopes: what their members and managers know."""
+"""Scopes, as their members and managers know them."""
 
 from typing import Any
 
@@ -11,69 +11,69 @@ class Membership(PeerContact, frozen=True):
     scope: str
     """The scope's name."""
     in_ring: bool
-    """Whether the peer has a place in the network's ring; other members reach it through those that have."""
+    """Whether the peer has a place in the network's ring; other members reach the ring through those that have."""
     epoch: int
     """The epoch of the manager's latest orders; 0 before the first."""
     unresponsive: bool
-    """Whether the manager gives no sign of life. The channels stay as they are."""
+    """Whether the manager is silent. The channels stay as they are."""
     obstacle: str
-    """Why the peer takes no part; empty if it does."""
+    """Why the peer does not take part; empty if it does."""
 
 
 class ScopeMember(PeerContact, frozen=True):
-    """A member of a scope. Of a scope, `node_id` is the scope's id."""
+    """A member of a scope. If the member is a scope, `node_id` is the scope's id."""
 
     label: int
     """Its number in channels and routing records."""
     in_ring: bool
-    """Whether it is one of those that have a place in the network's ring."""
+    """Whether it has a place in the network's ring."""
     heard_s: float
-    """Seconds since its last sign of life."""
+    """Seconds since it was last heard from."""
     topics: tuple[str, ...]
-    """The topics that it takes part in."""
+    """The topics in which it takes part."""
     scope: str = ""
-    """The name of a member that is a scope."""
+    """The member's name, if it is a scope."""
     clients: int = 0
-    """The applications that use it as their peer (`quillcast.connect`). They are no members, and never forward."""
+    """The applications that use it as their peer (`quillcast.connect`). They are not members, and never forward."""
     refused: tuple[str, ...] = ()
-    """What it registered for without a right to it since it or the manager began, in a sentence each."""
+    """Registrations that were refused for lack of rights since it or the manager started, one sentence each."""
 
 
 class ScopeClient(Status, frozen=True):
     """An application that uses a member of a scope as its peer (`quillcast.connect`)."""
 
     name: str
-    """What it calls itself."""
+    """The name that it gave itself."""
     host: str
     """NodeId of the member."""
     heard_s: float
-    """Seconds since the member spoke of it."""
+    """Seconds since the member last reported it."""
     topics: tuple[str, ...]
     """The topics in which it publishes or subscribes."""
     receives: str = ""
-    """The pattern by which it receives: `proxy` through the member, `direct` from another peer; empty: it does not."""
+    """How it receives: `proxy` through the member, `direct` from another peer; empty if it does not."""
     publishes: str = ""
-    """The pattern by which it publishes."""
+    """How it publishes, likewise."""
 
 
 class Superscope(PeerContact, frozen=True):
-    """A scope that another one is a member of. `node_id` and `address` are those of the peer that runs its manager."""
+    """A scope of which another one is a member. `node_id` and `address` are those of the peer that runs its manager."""
 
     name: str
     """Its name."""
     epoch: int
     """The epoch of its orders; 0 before the first."""
     unresponsive: bool
-    """Whether its manager gives no sign of life."""
+    """Whether its manager is silent."""
     obstacle: str
     """Why it does not admit the scope; empty if it does."""
 
 
 class ScopeRule(Status, frozen=True):
-    """How the topics of a pattern go. The first rule that fits a topic decides."""
+    """The rule for the topics that match a pattern. The first rule that matches a topic applies."""
 
     pattern: str
-    """The topics."""
+    """The pattern of the topics."""
     policy: str
     """The forwarding policy."""
     parameters: dict[str, Any]
@@ -81,11 +81,11 @@ class ScopeRule(Status, frozen=True):
     is_set: bool
     """Whether it was set while the scope was in use; otherwise it is a rule of the scope's file."""
     lets_in: tuple[str, ...] = ()
-    """Its filter and bounds, in sentences."""
+    """Its filter and limits, in sentences."""
     recovery: str = ""
-    """How members repair its topics. Empty in a rule that was set: the rules of the file say how."""
+    """How members repair its topics. Empty in a rule that was set: the file's rules apply."""
     rights: tuple[str, ...] = ()
-    """Which members may publish and subscribe, in sentences; none if all may."""
+    """Which members may publish and subscribe, in sentences; empty if all may."""
 
 
 class ScopeChannel(Status, frozen=True):
@@ -105,11 +105,11 @@ class ScopeTopic(Status, frozen=True):
     topic_id: str
     """The hash of its name and creator."""
     rule: ScopeRule | None
-    """The rule that decides. None: the scope does not carry the topic."""
+    """The rule that applies. None if the scope does not carry the topic."""
     publishers: int
-    """Members that publish, as they registered."""
+    """Registered members that publish."""
     subscribers: int
-    """Members that subscribe."""
+    """Registered members that subscribe."""
     entries: tuple[str, ...]
     """NodeIds of the entry point and its stand-bys."""
     channels: tuple[ScopeChannel, ...]
@@ -117,20 +117,20 @@ class ScopeTopic(Status, frozen=True):
     waits_for: str
     """Why the scope does not carry it yet; empty if it does."""
     change: str = ""
-    """How far a change of its policy has come, or why it ended; empty without one."""
+    """The progress of a change of its policy, or why that ended; empty without one."""
     recovery: str = "tree"
-    """How members repair it, as the scope's file says."""
+    """How members repair it, according to the scope's file."""
     root_scope: str = ""
-    """The scope that the topic is rooted at; empty: the overlay."""
+    """The scope in which the topic is rooted; empty for the overlay."""
     stopped: str = ""
     """Why its policy was stopped, and what to do; empty if it was not."""
 
 
 class SenderRate(Status, frozen=True):
-    """What a scope and a sender agreed on: the most that may enter from it."""
+    """The limits that a scope and a sender agreed on for what enters from it."""
 
     topic: str
-    """The topic; empty: all topics together."""
+    """The topic; empty for all topics together."""
     bytes_per_s: int | None
     """Bytes per second. None: no limit."""
     bundles_per_s: int | None
@@ -138,14 +138,14 @@ class SenderRate(Status, frozen=True):
 
 
 class ScopeSender(PeerContact, frozen=True):
-    """A peer or scope that asked for channels into a scope. Of a scope, `node_id` is the scope's id."""
+    """A peer or scope that asked for channels into a scope. If it is a scope, `node_id` is the scope's id."""
 
     scope: str
     """The scope's name; empty if it is a peer."""
     topics: tuple[str, ...]
-    """The topics in which it sends."""
+    """The topics that it sends."""
     rates: tuple[SenderRate, ...]
-    """What it has to keep to."""
+    """The limits that it must keep."""
 
 
 class ScopeStatus(PeerContact, frozen=True):
@@ -158,31 +158,31 @@ class ScopeStatus(PeerContact, frozen=True):
     file: str
     """The file that describes it."""
     epoch: int
-    """How many times the manager has begun."""
+    """How many times the manager has started."""
     lease_s: float
-    """A member that is silent for so long is removed."""
+    """A member is removed when it has been silent for this long."""
     members: tuple[ScopeMember, ...]
-    """Its members and clients, in the order in which they came."""
+    """Its members, in the order in which they entered."""
     rules: tuple[ScopeRule, ...]
-    """How topics go: the rules that were set, and then those of the file."""
+    """Its rules: those that were set, then those of the file."""
     topics: tuple[ScopeTopic, ...]
-    """The topics that members take part in, by name."""
+    """The topics in which members take part, by name."""
     members_max: int | None = None
-    """The most members. None: no limit."""
+    """The maximum number of members. None: no limit."""
     clients: tuple[ScopeClient, ...] = ()
     """The clients of its members."""
     clients_max: int | None = None
-    """The most clients. None: no limit."""
+    """The maximum number of clients. None: no limit."""
     about: tuple[str, ...] = ()
-    """Who is admitted, and the bounds of the whole scope, in sentences."""
+    """Who is admitted, and the limits of the whole scope, in sentences."""
     superscopes: tuple[Superscope, ...] = ()
-    """The scopes that it is a member of, the preferred one first."""
+    """The scopes that it is a member of, preferred one first."""
     senders: tuple[ScopeSender, ...] = ()
-    """Who sends into it over channels of its own, in the order in which they asked."""
+    """Peers and scopes with their own channels into it, in the order of their requests."""
     withheld: int = 0
-    """Topics that only members of the scope are shown: those with a root scope or an access list for subscribers."""
+    """Number of topics shown only to members: those with a root scope or an access list for subscribers."""
     challenge: str = ""
-    """What an operator's next change from another machine has to name; another one after each change."""
+    """What an operator's next change from another machine must contain; new after each change."""
 
 
 class ScopeMemory(PeerContact, frozen=True):
@@ -193,37 +193,37 @@ class ScopeMemory(PeerContact, frozen=True):
     epoch: int
     """The epoch of the manager's latest orders; 0 if there were none."""
     heard_s: float
-    """Seconds since the member heard of the manager."""
+    """Seconds since the member last heard from the manager."""
     ring: tuple[PeerContact, ...]
     """The members with a place in the network's ring."""
     told_by: PeerContact
-    """The member."""
+    """The member that answered."""
 
 
 class ScopeView(Status, frozen=True):
     """What a peer found out about a scope."""
 
     status: ScopeStatus | None = None
-    """The scope as its manager knows it. None: it did not answer."""
+    """The scope as its manager knows it. None if the manager did not answer."""
     memory: ScopeMemory | None = None
-    """Without an answer of the manager, what a member last knew; None if none could be asked."""
+    """If the manager did not answer, what a member last knew; None if no member answered."""
     problem: str = ""
     """Why there is no answer, in a sentence."""
     unknown: bool = False
-    """Does nobody know such a scope?"""
+    """Whether no peer knows the scope."""
 
 
 class PolicyChange(Status, frozen=True):
-    """What `scope policy set` or `unset` changed."""
+    """The result of `scope policy set` or `unset`."""
 
     scope: str
     """The scope's name."""
     pattern: str
-    """The topics that it was asked for."""
+    """The given pattern of topics."""
     rules: tuple[ScopeRule, ...]
     """All rules as they are now."""
     topics: tuple["TopicPolicy", ...]
-    """The topics in use that another rule decides for now."""
+    """The topics in use to which another rule now applies."""
 
 
 class TopicPolicy(Status, frozen=True):

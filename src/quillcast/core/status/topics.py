@@ -10,7 +10,7 @@ IN_TREE: tuple[Role, ...] = ("root", "forwarder", "leaf")
 
 
 class TopicSettings(Status, frozen=True):
-    """What a topic's owner chose, and who may use the topic."""
+    """The choices of a topic's owner, and who may use the topic."""
 
     delivery: str
     """`reliable` or `best_effort`."""
@@ -21,13 +21,13 @@ class TopicSettings(Status, frozen=True):
     event_bytes_max: int
     """Largest payload of an event, bytes."""
     partition: str
-    """What a root does that cannot reach most replicas: `go_on` or `wait`."""
+    """What a root does if it cannot reach most replicas: `go_on` or `wait`."""
     admission: str = "root"
     """Who numbers the events: the `root`, or each publishing peer its own (`source`)."""
     root_scope: str = ""
-    """The scope that the topic is rooted at; empty: the overlay."""
+    """The scope in which the topic is rooted; empty for the overlay."""
     owner: str | None = None
-    """The owner's principal. None if nobody owns the topic."""
+    """The owner's principal. None if the topic has no owner."""
     access: tuple[str, ...] = ()
     """The access list. Empty: everybody may publish and subscribe."""
     session: int = 0
@@ -37,7 +37,7 @@ class TopicSettings(Status, frozen=True):
 
     @property
     def reliable(self) -> bool:
-        """Whether every subscriber is owed every event."""
+        """Whether every subscriber is guaranteed every event."""
         return self.delivery == "reliable"
 
 
@@ -49,11 +49,11 @@ class Topic(Status, frozen=True):
     topic_id: str
     """The hash of its name and creator."""
     settings: TopicSettings
-    """What its owner chose."""
+    """The choices of its owner."""
 
 
 class SubscriberLag(Status, frozen=True):
-    """How far one subscription is behind. An event is lacking until the application is done with it."""
+    """How far one subscription is behind. An event is missing until the application is done with it."""
 
     topic: str
     """The topic's name."""
@@ -66,11 +66,11 @@ class SubscriberLag(Status, frozen=True):
     behind_events: int
     """Events that the application has not processed yet."""
     behind_s: float
-    """Age of the oldest of them that its peer has, seconds, by the peer's clock."""
+    """Age in seconds of the oldest such event at its peer, by the peer's clock."""
     stalled_s: float
-    """For how long the application has taken nothing although events wait, seconds."""
+    """Seconds for which the application has taken no events although some wait."""
     waiting_events: int
-    """Events that wait for the application, and the one that it is working on."""
+    """Events that wait for the application, including the one that it is processing."""
     waiting_bytes: int
     """Their size."""
 
@@ -81,29 +81,30 @@ class SubscriberLag(Status, frozen=True):
 
 
 class PeerLag(Status, frozen=True):
-    """How far a peer is behind, with all below it, as its parent in the tree knows from its last report."""
+    """How far a peer and all peers below it are behind, as its parent in the tree knows from its last report."""
 
     node_id: str
     """The peer's nodeId."""
     lost: bool
-    """Whether its parent lost it. Its lease is still running."""
+    """Whether its parent has lost it. Its lease is still running."""
     behind_events: int
     """Events that they have not acknowledged."""
     behind_s: float
-    """Age of the oldest of them, seconds, by the parent's clock."""
+    """Age of the oldest of them in seconds, by the parent's clock."""
 
 
 class TopicStatus(Topic, frozen=True):
-    """A peer's part in a topic. The fields from `parent` on have a meaning only for peers in the topic's tree."""
+    """A peer's part in a topic. The fields from `parent` on are meaningful only for peers in the topic's tree."""
 
     role: Role
-    """`root`, `forwarder` (has children) or `leaf` in the tree; else `publisher`, or `replica`: keeps the settings."""
+    """`root`, `forwarder` (has children) or `leaf` in the tree; otherwise `publisher`, or `replica` (stores the
+    settings)."""
     publishers: int
     """Publishers of this process."""
     never_stable: int
-    """Events that they discarded before these were stable, or published in a best-effort session that is over."""
+    """Events that they discarded before these were stable, or published in a best-effort session that has ended."""
     events_per_s: float
-    """Events that arrive per second, over the time since the last query but one second at least."""
+    """Events that arrive per second, since the last query but over at least one second."""
     parent: PeerContact | None = None
     """The next peer towards the root."""
     children: tuple[PeerContact, ...] = ()
@@ -111,27 +112,27 @@ class TopicStatus(Topic, frozen=True):
     subscriptions: int = 0
     """Subscriptions of this process."""
     depth: int | None = None
-    """Steps to the root. None without a way there."""
+    """Steps to the root. None if not connected to it."""
     term: str | None = None
     """The time of one root: its counter, and the start of the root's nodeId."""
     frontier: int = 0
-    """One past the last index of the term up to which everything has arrived."""
+    """One past the last index of the term up to which all events have arrived."""
     known_end: int = 0
     """One past the last index of the term that this peer knows of."""
     stable: int = 0
     """The stable position: every live subscriber has the events below this index of the term."""
     events: int = 0
-    """Events that the topic is known to have had, under earlier roots too. None is counted twice."""
+    """Known number of events of the topic, also under earlier roots. None is counted twice."""
     readmitted: int = 0
-    """Events that another root admitted again, as far as this peer knows which they are."""
+    """Events that another root admitted again, as far as this peer knows them."""
     buffered_bytes: int = 0
     """Size of the events that are buffered here."""
     lags: tuple[SubscriberLag, ...] = ()
-    """The subscriptions of this process, compared with what this peer knows; the furthest behind first."""
+    """The subscriptions of this process, compared with what this peer knows; furthest behind first."""
     waits_for: tuple[PeerLag, ...] = ()
-    """Children, and lost ones whose lease is still running, that have not acknowledged all events."""
+    """Children that have not acknowledged all events, including lost ones whose lease is still running."""
     streams: int = 0
-    """Streams of sources that go on here, in a topic whose sources number the events."""
+    """Active streams of sources here, in a topic whose sources number the events."""
     source: bool = False
     """Whether this peer numbers the events of its own publishers."""
 

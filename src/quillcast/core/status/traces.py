@@ -1,55 +1,56 @@
-"""The way of one bundle."""
+"""The trace of one bundle."""
 
 from quillcast.core.status.base import PeerContact, Status, TopicScope
 
 
 class TraceWay(PeerContact, frozen=True):
-    """A channel from one peer to another, and what it made of a bundle."""
+    """A channel from one peer to another, and its effect on a bundle."""
 
     why: str
-    """Why the bundle did not take it: `waits` (for credit), `came from there`, `its filter`, ... Empty: it went."""
+    """Why the bundle did not enter it: `waits` (for credit), `came from there`, `its filter`, ... Empty if it was
+    sent."""
     channel: str
-    """The label of the channel, if a scope ordered it."""
+    """The label of the channel, if it belongs to a scope."""
     filter: str
-    """The channel's filter, in words."""
+    """The channel's filter, as text."""
     record: str
-    """The routing record with which the bundle went: origin and current member per level of scopes."""
+    """The routing record of the sent bundle: origin and current member per level of scopes."""
 
 
 class TraceHop(PeerContact, frozen=True):
-    """A peer to which a bundle came, and what it did with it."""
+    """A peer that a bundle reached, and what it did with the bundle."""
 
     sender: str | None
-    """NodeId of the peer that it came from. None where it began its way: at the root, or at its source."""
+    """NodeId of the peer that sent it. None where the bundle began: at the root, or at its source."""
     at_ms: float
-    """When it came, milliseconds after its first event was published. Each peer tells that by its own clock."""
+    """When it arrived, milliseconds after its first event was published, by each peer's own clock."""
     scope: str
     """The scope that the peer is a member of."""
     record: str
-    """The routing record with which it came."""
+    """The routing record with which it arrived."""
     stopped: str
-    """Why it ended here: `repeat` (another copy came before), `misrouted` and more. Empty: it went on."""
+    """Why it ended here: `repeat` (another copy came before), `misrouted` and more. Empty if it continued."""
     repair: bool
-    """Whether it came as a repair."""
+    """Whether it arrived as a repair."""
     subscriptions: int
-    """Subscriptions of the peer that took it."""
+    """Subscriptions of the peer that got it."""
     waiting: int
-    """Subscriptions of the peer in which it waits for room, or behind a gap."""
+    """Subscriptions of the peer in which it waits for room or behind a gap."""
     ways: tuple[TraceWay, ...]
     """The channels from here."""
     scopes: tuple[TopicScope, ...] = ()
-    """That scope and those around it, the innermost first, with their policies."""
+    """That scope and those around it, innermost first, with their policies."""
 
 
 class TraceStatus(Status, frozen=True):
-    """The way of one bundle of a topic."""
+    """The trace of one bundle of a topic."""
 
     topic: str
     """The topic's name."""
     known: bool
-    """Whether there is such a topic."""
+    """Whether the topic exists."""
     complete: bool
-    """Whether a bundle came, and all that it went to told of it."""
+    """Whether a bundle came, and all peers that it reached have answered."""
     events: int
     """Events in the bundle; 0 if none came in time."""
     size_bytes: int
@@ -59,14 +60,14 @@ class TraceStatus(Status, frozen=True):
     first: int
     """The index of its first event in that term."""
     serial: int
-    """The bundle's number, which filters divide bundles by."""
+    """The bundle's number, by which filters divide bundles."""
     published_ns: int
     """When its first event was published, by the publisher's clock: nanoseconds since 1970 UTC."""
     publisher: PeerContact | None
     """The peer that published its first events."""
     hops: tuple[TraceHop, ...]
-    """In the order of their times."""
+    """The peers that it reached, in order of time."""
     unresponsive: tuple[PeerContact, ...]
-    """Peers of the tree that do not answer, and those to which it went and that did not tell of it."""
+    """Peers of the tree that do not answer, and peers that were sent the bundle and did not answer."""
     not_reached: tuple[PeerContact, ...]
     """Peers of the tree that it had not reached in time."""

@@ -5,16 +5,16 @@ from quillcast.core.status.topics import SubscriberLag, TopicSettings
 
 
 class TreeChannel(Status, frozen=True):
-    """A channel that a scope ordered of a peer, and that bundles take by their records."""
+    """A channel of a scope at a peer, which bundles enter by their records."""
 
     node_id: str
-    """The peer that it leads to; of a multicast group, the hash of the address."""
+    """The peer that it leads to; for a multicast group, the hash of the address."""
     address: str
     """Where that peer listens, or the multicast group."""
     label: str
     """The labels of the two members, as in `scope members`, with a hyphen between them."""
     filter: str
-    """What its filter accepts, in words; empty if it has none."""
+    """What its filter accepts, as text; empty if it has none."""
 
 
 class TreePeer(Status, frozen=True):
@@ -33,38 +33,38 @@ class TreePeer(Status, frozen=True):
     subscriptions: int
     """Subscriptions of its process."""
     term: str
-    """The term that it is in."""
+    """Its current term."""
     frontier: int
-    """One past the last index of the term up to which everything has arrived."""
+    """One past the last index of the term up to which all events have arrived."""
     lags: tuple[SubscriberLag, ...]
-    """Subscriptions of its process, compared with the root: of many those that are furthest behind."""
+    """Subscriptions of its process, compared with the root; if there are many, those furthest behind."""
     streams: int = 0
-    """Streams of sources that go on there, in a topic whose sources number the events."""
+    """Active streams of sources there, in a topic whose sources number the events."""
     source: bool = False
     """Whether it numbers the events of its own publishers."""
     scope: str = ""
     """The scope that it is a member of."""
     changing: bool = False
-    """Whether that scope is changing the topic's policy: channels of both policies are there until it has."""
+    """Whether that scope is changing the topic's policy: until then it has the channels of both policies."""
     scopes: tuple[TopicScope, ...] = ()
-    """That scope and those around it, the innermost first, with their policies."""
+    """That scope and those around it, innermost first, with their policies."""
     channels: tuple[TreeChannel, ...] = ()
-    """The channels from there. None: bundles go from parent to child."""
+    """The channels from there. If there are none, bundles go from parent to child."""
 
 
 class UnresponsivePeer(Status, frozen=True):
-    """A peer that should be in the tree and did not answer: what others said of it."""
+    """A peer that should be in the tree and did not answer: what others reported about it."""
 
     node_id: str
     """The peer's nodeId."""
     address: str | None
     """Where it listens, if that is known."""
     lost: bool
-    """Whether its parent lost it. Its lease is still running."""
+    """Whether its parent has lost it. Its lease is still running."""
     behind_events: int | None
-    """Events that it and all peers below it have not acknowledged, by their last report."""
+    """Events that it and all peers below it have not acknowledged, according to their last report."""
     behind_s: float = 0.0
-    """Age of the oldest of them, seconds, by the clock of its parent."""
+    """Age of the oldest of them in seconds, by the clock of its parent."""
 
 
 class TreeStatus(Status, frozen=True):
@@ -73,17 +73,17 @@ class TreeStatus(Status, frozen=True):
     topic: str
     """The topic's name."""
     complete: bool
-    """Whether the root and everybody in the tree answered, or there is no tree."""
+    """Whether the root and all peers in the tree answered, or there is no tree."""
     root: str | None
-    """NodeId of the root: of several, the one of the latest term."""
+    """NodeId of the root; if there are several, the one of the latest term."""
     settings: TopicSettings | None
     """The topic's settings. None for an unknown topic."""
     events: int
-    """Events that the topic is known to have had, under earlier roots too."""
+    """Known number of events of the topic, also under earlier roots."""
     peers: tuple[TreePeer, ...]
     """The peers that answered."""
     unresponsive: tuple[UnresponsivePeer, ...]
-    """Those that did not."""
+    """The peers that did not answer."""
 
     @property
     def lags(self) -> tuple[SubscriberLag, ...]:
