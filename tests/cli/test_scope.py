@@ -102,9 +102,7 @@ def test_several_files_are_checked_together(capsys: pytest.CaptureFixture[str]) 
 def test_a_pinned_policy_is_explained_with_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = check(capsys, "check", "lab.toml")
     assert code == 0
-    assert (
-        "All topics go by policy hub.py:AroundHub with far_s = 0.5. The receiver with the shortest round trips" in out
-    )
+    assert "All topics use policy hub.py:AroundHub with far_s = 0.5. The receiver with the shortest round trips" in out
 
 
 @pytest.mark.parametrize(
@@ -382,7 +380,7 @@ def test_scopes_in_scopes_are_served_together_and_shown(quillcast: Commands) -> 
     assert "  #: At most 9 bundles a second enter per topic; above that, senders wait.\n" in out
     code, _, err = quillcast.run("scope", "invite", "campus")
     assert code == 2
-    assert "scope campus admits nobody by a join line: write join_line = true" in err
+    assert "scope campus has no join lines: write join_line = true" in err
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_older_peers_become_members_and_lose_nothing() -> None:
                 assert member.notices == []
                 for node in (reader, writer):
                     assert node.status().credential == fingerprint
-                    assert "this peer has taken on the credential of network 'n'" in node.notices[0]
+                    assert "this peer has adopted the credential of network 'n'" in node.notices[0]
                 assert reader.contact.node_id != former.node_id
                 await asyncio.sleep(0.2)
                 going_on = False
@@ -213,7 +213,7 @@ def test_a_node_that_cannot_become_a_member_fails_and_both_sides_name_the_other(
             await publisher.publish(b"before", wait="root")
             async with Node(network="n", config=QUICK, data=tmp_path / "data") as member:
                 (notice,) = member.notices
-                assert "is in network 'n' without its credential, and cannot be heard here" in notice
+                assert "is in network 'n' without its credential, and unreachable from here" in notice
                 assert await take(subscription, 1) == [b"before"]
                 with pytest.raises(LocalError, match=r"process \d+ of this machine has the credential of network 'n'"):
                     await anext(subscription)

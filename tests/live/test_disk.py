@@ -142,7 +142,7 @@ def test_a_full_disk_is_a_clear_error_and_keeps_what_it_has(tmp_path: Path) -> N
         disk.read("log", 0, 100, "read")
         found = await answers(peer, 4)
         assert isinstance(found[1], DiskFailed)
-        assert "File too large; what was stored before stays" in str(found[1])
+        assert "File too large; data stored before is kept" in str(found[1])
         assert found[2:] == [4, b"kept!"]
         disk.close()
 

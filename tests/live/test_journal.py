@@ -145,7 +145,7 @@ def test_a_full_disk_ends_the_journal_with_one_warning_and_complete_records(tmp_
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(run.stdout) > 3
     assert len(run.stderr.splitlines()) == 1
-    assert "peer 00010203 goes on without a journal" in run.stderr
+    assert "peer 00010203 continues without a journal" in run.stderr
     assert "File too large" in run.stderr
 
 
@@ -191,7 +191,7 @@ def test_a_removed_file_is_reported_once_and_the_next_one_begins(
             journal.trace(Mark("kept"), n)
             journal.flush()
         assert (journal.failed, journal.removed_count, journal.missed_count) == (None, 1, 0)
-        assert told == [f"its journal was removed: it goes on in {journal.path}"]
+        assert told == [f"its journal was removed: it continues in {journal.path}"]
     assert [entry.at_ns for entry in Tail(tmp_path).read()] == [2, 3]
     assert len(caplog.records) == 1
 

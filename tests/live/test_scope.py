@@ -489,7 +489,7 @@ def test_a_member_returns_from_its_data_folder_while_its_manager_is_down_and_eve
             'superscopes = ["campus"]',
             "site.toml:2: this peer does not run the manager of superscope campus: write campus@",
         ),
-        ('superscopes = ["campus@127.0.0.1:1"]', "site.toml:2: nobody answers for superscope campus"),
+        ('superscopes = ["campus@127.0.0.1:1"]', "site.toml:2: there is no answer from superscope campus"),
     ],
 )
 def test_a_superscope_whose_manager_is_not_there_is_named_with_its_line(tmp_path: Path, line: str, why: str) -> None:

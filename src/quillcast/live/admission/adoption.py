@@ -84,7 +84,7 @@ def unheard(entry: Entry, network: str) -> str:
     whose = "" if entry.is_own else f" of user {entry.user}"
     how = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
     return (
-        f"process {entry.pid}{whose} is in network {network!r} {how}, and cannot be heard here: start it again with "
+        f"process {entry.pid}{whose} is in network {network!r} {how}, and unreachable from here: start it again with "
         "--join and the line that `quillcast node --invite` prints, or with another --network"
     )
 

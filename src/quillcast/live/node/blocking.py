@@ -378,7 +378,7 @@ class _LoopThread:
         elif self._loop is None:
             problem = "the node has left its network; create another one"
         elif threading.current_thread() is self._thread:
-            problem = "a callback of a blocking node must not call it: hand what came to another thread"
+            problem = "a callback of a blocking node must not call it: pass the event to another thread"
         if problem is not None or self._loop is None:
             work.close()
             raise LocalError(problem)

@@ -104,7 +104,7 @@ class Managing:
             if id_ in known:
                 return known[id_]
             raise LocalError(
-                f"{scope.place}: nobody answers for superscope {scope.name}: {problem}; start its manager first"
+                f"{scope.place}: there is no answer from superscope {scope.name}: {problem}; start its manager first"
             ) from problem
         return Party(id_, manager, managed=True, name=scope.name)
 
@@ -217,7 +217,7 @@ class Managing:
         try:
             store.keep_scope(name, state)
         except DiskFailed as problem:
-            self._tell(f"the manager of scope {name} ends, and its members go on without it: {problem}")
+            self._tell(f"the manager of scope {name} ends, and its members continue without it: {problem}")
             return False
         return True
 

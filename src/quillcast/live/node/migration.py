@@ -110,7 +110,7 @@ class Migration:
         self._run(self._drain(former))
         self.settle_in()
         network, address = self._setting.network, presence.contact.address
-        line = f"this peer has taken on the credential of network {network!r}, and is at {address} now"
+        line = f"this peer has adopted the credential of network {network!r}, and is now at {address}"
         self._presences.notices.append(line)
         if self._setting.on_problem is not None:
             presence.pump.loop.call_soon(self._setting.on_problem, line)
@@ -161,8 +161,8 @@ class Migration:
         """Process `pid` is a member of this network and this node cannot become one: fail every call with that."""
         error = LocalError(
             f"process {pid} of this machine has the credential of network {self._setting.network!r}, and this peer "
-            f"cannot hear it: {why}; start it again with --join and the line that `quillcast node --invite` prints, or "
-            "with another --network"
+            f"cannot reach it: {why}; start it again with --join and the line that `quillcast node --invite` prints, "
+            "or with another --network"
         )
         self._presences.note(str(error))
         for inbox in list(self._presences.current.peer.subscribers()):

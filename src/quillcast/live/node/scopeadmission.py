@@ -40,7 +40,7 @@ class ScopeAdmission:
         """Return a join line for one member, which works once. Raises `LocalError` if the scope's file has none."""
         if not self._scope.admission.join_line:
             raise LocalError(
-                f"scope {self._scope.name} admits nobody by a join line: write join_line = true under [admission] in "
+                f"scope {self._scope.name} has no join lines: write join_line = true under [admission] in "
                 "its file, and start its manager again"
             )
         token = new_token()

@@ -61,7 +61,7 @@ class ScopeQuestions:
             packed = await self._ask(manager, name, scope, "status")
             status: ScopeStatus = _decoded(_unpacked(packed), ScopeStatus)
             if status.name != name:
-                raise RemoteError(f"the peer at {manager.address} was asked about scope {name}, and told of another")
+                raise RemoteError(f"the peer at {manager.address} was asked about scope {name}, but described another")
             return ScopeView(status)
         except UnknownScope as problem:
             return ScopeView(problem=str(problem), unknown=True)
@@ -204,7 +204,7 @@ def _unpacked(packed: bytes) -> bytes:
     except zlib.error as problem:
         raise RemoteError(f"the manager's answer cannot be unpacked: {problem}") from problem
     if not unpacking.eof:
-        raise RemoteError("the manager's answer is incomplete, or larger than one may be")
+        raise RemoteError("the manager's answer is incomplete or too large")
     return unpacked
 
 

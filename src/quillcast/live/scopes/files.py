@@ -193,7 +193,7 @@ def _attributes(certificate: Mapping[str, str]) -> str:
 def _rule_sentences(scope: str, rule: TopicRule, policy: Known | None) -> Iterator[str]:
     topics = _topics_of(rule.pattern)
     with_ = _listed([f"{name} = {_shown(value)}" for name, value in rule.parameters.items()], "and")
-    yield f"{topics} go by policy {rule.policy}{f' with {with_}' if with_ else ''}."
+    yield f"{topics} use policy {rule.policy}{f' with {with_}' if with_ else ''}."
     if policy is not None:
         yield from (text for text in (policy.about, _PROMISES[policy.delivery]) if text)
     installed = f"Members repair by the protocol {rule.recovery}, if a package with it is installed there."

@@ -177,7 +177,7 @@ class FileDisk:
                 result = work()
             except OSError as problem:
                 result = DiskFailed(
-                    f"{problem.filename or self._folder}: {problem.strerror}; what was stored before stays"
+                    f"{problem.filename or self._folder}: {problem.strerror}; data stored before is kept"
                 )
             except (DiskFailed, LocalError) as problem:
                 result = problem

@@ -179,7 +179,7 @@ class Journal:
             self.failed = f"the folder {self.folder} was removed; nothing is written until it is back"
 
     def _tell_removed(self) -> None:
-        problem = f"its journal was removed: {self.failed or f'it goes on in {self.path}'}"
+        problem = f"its journal was removed: {self.failed or f'it continues in {self.path}'}"
         log.warning("peer %s: %s", short(self.peer), problem)
         if self._on_problem is not None:
             self._on_problem(problem)
@@ -222,7 +222,7 @@ class Journal:
             os.ftruncate(self._file, self._size)
             os.close(self._file)
             self._file = None
-        log.warning("peer %s goes on without a journal: %s", short(self.peer), self.failed)
+        log.warning("peer %s continues without a journal: %s", short(self.peer), self.failed)
 
     def _prune(self) -> None:
         """Remove the oldest files of this peer until the others are within the limit."""
