@@ -24,7 +24,7 @@ CHAPTERS = {
     "Access": ["Credentials"],
     "Settings": ["Config", "LiveConfig"],
 }
-STATUS = """What peers tell of themselves, in Python and as JSON.
+STATUS = """What peers report about themselves, in Python and as JSON.
 
 | in Python | command with `--json` | struct |
 | --- | --- | --- |
