@@ -16,8 +16,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes a link hands to its socket ahead of the kernel before it reports no room; a guess: a few milliseconds."""
 
     unread_bytes_max: int = 16 << 20
-    """Control bytes that wait for a peer that does not read, or for a new link; beyond that, the link is closed. A
-    guess."""
+    """Control bytes that wait for a peer that does not read, or for a new link; beyond that, it is closed. A guess."""
 
     unfinished_bytes_max: int = 64 << 20
     """Bytes of all large frames that have not fully arrived; beyond that, the link that waited longest is closed."""
@@ -54,8 +53,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a join line is valid."""
 
     publish_bytes: int = 768 << 10
-    """A publisher's open batch is sealed at this many bytes, including 80 for each event; measured, see
-    docs/live.md."""
+    """A publisher's open batch is sealed at this size, with 80 bytes for each event; measured, see docs/live.md."""
 
     subscription_bytes: int = 4 << 20
     """Bytes of blocks that wait for a subscription's reader; beyond that, the topic's `slow` setting applies."""

@@ -127,7 +127,7 @@ class ScopeTopic(Status, frozen=True):
 
 
 class SenderRate(Status, frozen=True):
-    """The limits that a scope and a sender agreed on for what enters from it."""
+    """The limits that a scope and a sender agreed on for bundles from that sender."""
 
     topic: str
     """The topic; empty for all topics together."""

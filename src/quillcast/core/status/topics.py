@@ -97,8 +97,7 @@ class TopicStatus(Topic, frozen=True):
     """A peer's part in a topic. The fields from `parent` on are meaningful only for peers in the topic's tree."""
 
     role: Role
-    """`root`, `forwarder` (has children) or `leaf` in the tree; otherwise `publisher`, or `replica` (stores the
-    settings)."""
+    """`root`, `forwarder` (has children) or `leaf` in the tree; else `publisher`, or `replica` (stores settings)."""
     publishers: int
     """Publishers of this process."""
     never_stable: int

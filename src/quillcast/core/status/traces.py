@@ -7,8 +7,7 @@ class TraceWay(PeerContact, frozen=True):
     """A channel from one peer to another, and its effect on a bundle."""
 
     why: str
-    """Why the bundle did not enter it: `waits` (for credit), `came from there`, `its filter`, ... Empty if it was
-    sent."""
+    """Why the bundle was not sent: `waits` (for credit), `came from there`, `its filter`, ... Empty if it was."""
     channel: str
     """The label of the channel, if it belongs to a scope."""
     filter: str
@@ -50,7 +49,7 @@ class TraceStatus(Status, frozen=True):
     known: bool
     """Whether the topic exists."""
     complete: bool
-    """Whether a bundle came, and all peers that it reached have answered."""
+    """Whether a bundle came, and all peers that were sent it have answered."""
     events: int
     """Events in the bundle; 0 if none came in time."""
     size_bytes: int

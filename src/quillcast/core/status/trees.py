@@ -45,7 +45,7 @@ class TreePeer(Status, frozen=True):
     scope: str = ""
     """The scope that it is a member of."""
     changing: bool = False
-    """Whether that scope is changing the topic's policy: until then it has the channels of both policies."""
+    """Whether that scope is changing the topic's policy; meanwhile, it has the channels of both policies."""
     scopes: tuple[TopicScope, ...] = ()
     """That scope and those around it, innermost first, with their policies."""
     channels: tuple[TreeChannel, ...] = ()

@@ -74,7 +74,7 @@ class Credentials:
             raise kind(text) from problem
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
-        """Make the proof that a peer acts for this credential in a topic."""
+        """Make the warrant with which a peer acts for this credential in a topic."""
         return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
 
     def own(self, descriptor: Descriptor) -> Descriptor:

@@ -139,8 +139,7 @@ class Batcher:
         self.limit = 0
         """The size limit of an event; 0 while the topic is not known."""
         self.stopped = True
-        """Publishers must use the slow path: the topic is unknown, there is no room, other calls wait, or the topic
-        failed."""
+        """Publishers must use the slow path: the topic is unknown or failed, there is no room, or other calls wait."""
         self.failure: QuillcastError | None = None
         self.pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self.find_causes = find_causes

@@ -25,7 +25,7 @@ def checked_credentials(credentials: Credentials) -> Credentials:
 
 
 def warrant(credentials: Credentials | None, node: bytes, topic: str) -> Warrant | None:
-    """Make the proof for a topic's root of the principal for whom a peer acts. Raises `LocalError` for a bad name."""
+    """Make the warrant for the principal for whom a peer acts. Raises `LocalError` for a bad name."""
     return None if credentials is None else checked_credentials(credentials).warrant(node, described(topic).topic)
 
 

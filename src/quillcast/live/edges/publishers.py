@@ -38,7 +38,7 @@ class Backend(Protocol):
         ...
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
-        """Make the proof of the principal for whom the peer acts. Raises `LocalError` for a bad name."""
+        """Make the warrant for the principal for whom the peer acts. Raises `LocalError` for a bad name."""
         ...
 
     def find_causes(self, publisher: PeerPublisher, last: int, /) -> AbstractContextManager[Causes]:

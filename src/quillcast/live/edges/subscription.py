@@ -348,8 +348,8 @@ class Subscription(Generic[Item]):
     def lost(self) -> list[Loss]:
         """The latest loss reports in order of arrival; `lost_count` counts all lost events.
 
-        A later report may concern earlier events: a cut is known at once, but that no peer has an event only after a
-        search.
+        A later report may concern earlier events: cuts are known at once, events that no peer has
+        only after a search.
         """
         return list(self._inbox.losses)
 

@@ -306,7 +306,7 @@ class Presence:
         return JoinLine(self.contact.address, membership.authority.fingerprint, token, self.setting.network)
 
     def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
-        """Make the proof of the principal for whom this peer acts. Raises `LocalError` for a bad name."""
+        """Make the warrant for the principal for whom this peer acts. Raises `LocalError` for a bad name."""
         return choices.warrant(credentials, self.contact.node_id, topic)
 
     @property

@@ -64,8 +64,7 @@ class Pump:
         self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
         self._delivering = False
         self.turning = False
-        """Whether a turn is in phase 1 or 2: the links will write. Code that begins one must end it, even after an
-        error."""
+        """Whether a turn is in phase 1 or 2: the links will write. Its beginner must end it, even after an error."""
         self.stepping = False
         """Whether a step of the peer is in progress."""
         self.closed = False

@@ -1,8 +1,8 @@
 """Bundles as datagrams: split, encrypted, and reassembled.
 
 Each datagram is encrypted with ChaCha20-Poly1305 under a key of its sender, which is derived from the key that a
-scope's manager gives to the members of a group. So it proves that a member sent it, but not which one: members trust
-each other to forward correctly over links too. A sender numbers its datagrams, and no number is used twice as a nonce.
+scope's manager gives to the members of a group. So it proves that a member sent it, but not which one: as on links,
+members trust each other to forward correctly. A sender numbers its datagrams, and no number is used twice as a nonce.
 
 ====== ====== ================================================
 offset size   what

@@ -59,8 +59,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     clock_ns: Number = 0
     """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
     shared_memory: bytes = b""
-    """The place of the incarnation in shared memory, to test access to it; or empty
-    (`live.transport.shared_memory`)."""
+    """Place of the incarnation in shared memory, to test access; or empty (`live.transport.shared_memory`)."""
 
     @property
     def contact(self) -> Contact:

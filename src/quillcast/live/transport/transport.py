@@ -52,8 +52,7 @@ class Transport:
 
     def __init__(self, stream: asyncio.Transport, end: OtherEnd = UNKNOWN) -> None:
         self.stream, self.end = stream, end
-        """The socket's stream: knows how much waits to be sent, and whether it is closing. Only the transport writes to
-        it."""
+        """The socket's stream: knows how much waits, and whether it is closing. Only the transport writes to it."""
         self.write = stream.writelines
 
     def pack(self, bundle: Bundle, parts: list[Part]) -> int:
