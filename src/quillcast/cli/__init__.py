@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def _end_at_once(*_: object) -> None:
-    """Handle Ctrl-C while modules are loaded, when Python would lose it or show a traceback. Nothing has begun yet.
+    """Handle Ctrl-C while modules are loaded: Python would lose it or show a traceback. Nothing has begun yet.
 
     Later `quillcast.cli.running` takes over, so that commands end in good order.
     """
@@ -38,7 +38,7 @@ def _open_missing() -> None:
 
 
 def _close_stdout() -> None:
-    """Write what is buffered. If the reader has gone, the interpreter's own last flush must not fail."""
+    """Flush buffered output. If the reader has gone, the interpreter's own last flush must not fail."""
     if sys.stdout is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""What the peers of this machine do: two looks at their statuses, and what happened between them."""
+"""The activity of this machine's peers: the difference between two looks at their statuses."""
 
 import os
 import time
@@ -87,7 +87,10 @@ def _peer(before: Look, after: Look, node: str) -> PeerActivity:
 
 
 def arrived(then: NodeStatus, now: NodeStatus) -> dict[str, int]:
-    """Events that arrived between two statuses of a peer, by topic. A new term begins at 0, a topic anywhere."""
+    """Return the events that arrived between two statuses of a peer, by topic.
+
+    The count of a new term begins at 0, that of a new topic anywhere.
+    """
     frontiers = {(topic.name, topic.term): topic.frontier for topic in then.topics}
     known = {topic.name for topic in then.topics}
 
@@ -98,7 +101,7 @@ def arrived(then: NodeStatus, now: NodeStatus) -> dict[str, int]:
 
 
 def _topics(before: Look, after: Look) -> Iterator[TopicActivity]:
-    """What all peers here know of each topic together. Topics of which they only keep the settings are left out."""
+    """What all peers here together know about each topic, without topics whose settings they only keep."""
     news = {node: arrived(before.statuses.get(node, status), status) for node, status in after.statuses.items()}
     for (name, _), parts in parts_by_topic(after.statuses.values()).items():
         used = [part for part in parts if part[1].role != "replica"]
@@ -120,7 +123,7 @@ def _unstable(parts: Sequence[Part]) -> int | None:
 def _subscribers(look: Look) -> list[SubscriberLag]:
     """Every subscription of the peers here, and how far it is behind the furthest position that one of them knows.
 
-    Of a peer that does not answer, its parent knows how far all of them are behind.
+    If a peer does not answer, its parent still knows how far all of them are behind.
     """
     topics = [topic for status in look.statuses.values() for topic in status.topics if topic.in_tree]
     ends: dict[tuple[str, str | None], int] = {}

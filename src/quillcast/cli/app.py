@@ -1,4 +1,4 @@
-"""The group of all commands, and how each of them ends."""
+"""The group of all commands, and how each command ends."""
 
 import os
 from difflib import get_close_matches
@@ -39,7 +39,7 @@ FIRST = {
     "tree TOPIC": "draw the topic's live tree",
     "demo": "sixteen peers, three kills, and proof that nothing was lost",
 }
-"""What `quillcast` without arguments shows: the five commands of the README, in its order."""
+"""Shown by `quillcast` without arguments: the five commands of the README, in its order."""
 
 EXIT_CODES = {
     0: "success",
@@ -149,7 +149,7 @@ def run(arguments: list[str]) -> int:
 
 
 def told(error: OSError) -> str:
-    """Describe an error of the system with its file. An error without a file came from writing the output."""
+    """Describe a system error with its file. An error without a file came from writing the output."""
     printing = any(frame.f_code.co_name == "echo" for frame, _ in walk_tb(error.__traceback__))
     where = error.filename or ("the output cannot be written" if printing else None)
     return f"{where}: {error.strerror}" if where and error.strerror else str(error)
@@ -162,7 +162,7 @@ def _failed(text: str, code: int) -> int:
 
 
 def _help_of(error: click.ClickException) -> str:
-    """Point to the help of the command that was used; of its group, if it is hidden as what that does by default."""
+    """Point to the help of the command that was used, or of its group if it is the group's hidden default."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context and context.parent and context.command.hidden:
         context = context.parent

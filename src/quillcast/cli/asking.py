@@ -34,9 +34,9 @@ def choose(network: str, prefix: str) -> list[Entry]:
 def ask_peer(
     network: str, prefix: str, question: str, kind: type[T], *, timeout_s: float = SILENT_S, **arguments: Any
 ) -> T:
-    """Query the oldest peer here whose id begins with `prefix`, and is not leaving; its answer is a `kind`.
+    """Query the oldest peer here that is not leaving and whose id begins with `prefix`. Its answer is a `kind`.
 
-    Without a prefix any peer will do: those that do not answer are named on standard error, and the next is asked.
+    Without a prefix, any peer will do: peers that do not answer are named on standard error, and the next is asked.
     """
     entries = choose(network, prefix)
     return ask_one(network, entries, question, kind, timeout_s=timeout_s, first_only=bool(prefix), **arguments)
@@ -75,7 +75,7 @@ def _silent(silent: Entry, entries: list[Entry]) -> Unreachable:
 
 
 def answered(answers: Sequence[tuple[Entry, T | None]]) -> list[T]:
-    """The answers that came. Names the other peers on standard error; raises `Unreachable` if no peer answered."""
+    """Return the answers. Names silent peers on standard error; raises `Unreachable` if no peer answered."""
     silent = [_silent(entry, [entry]) for entry, answer in answers if answer is None]
     for problem in silent[: -1 if len(silent) == len(answers) else None]:
         _tell_once(str(problem))
@@ -87,10 +87,10 @@ def answered(answers: Sequence[tuple[Entry, T | None]]) -> list[T]:
 def ask_each(
     network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = SILENT_S
 ) -> list[tuple[Entry, T | None]]:
-    """What each of these peers answers within `timeout_s`; None for those that do not. Without those that are leaving.
+    """Return each peer's answer, or None if it gave none within `timeout_s`. Peers that are leaving are left out.
 
-    A peer of another version of quillcast counts among those, with a line on standard error. If there is no other,
-    raises `RemoteError`. If all are leaving, raises `Leaving`.
+    A peer of another version of quillcast counts as silent, with a line on standard error. Raises `RemoteError` if
+    there are only such peers, and `Leaving` if all are leaving.
     """
     place = PeerRegistry(network)
 

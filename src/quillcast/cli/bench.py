@@ -28,7 +28,7 @@ from quillcast.live.node.node import Node
 from quillcast.protocol.topics.descriptor import EVENT_BYTES_MAX
 
 STRIDE = 64  # events between two looks at the clock
-EVENTS_MAX = 1e15  # more than anybody waits for, and still exactly representable
+EVENTS_MAX = 1e15  # more than anybody waits for, and exactly representable
 LATE_S = 1.0  # give up on a rate when it lags behind by this much; a guess
 PROBE_S = 0.01  # between two measurements of an acknowledgement
 SAMPLES_MAX = 1 << 20  # beyond this, every other sample is dropped
@@ -160,7 +160,7 @@ async def _publish(
     *,
     interrupted: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Publish, and return what was measured; if this is cancelled meanwhile, `interrupted` is told that."""
+    """Publish, and return the measurements. Calls `interrupted` if this is cancelled meanwhile."""
     payload, delays = os.urandom(size_bytes), Samples()
     with closing(node.publisher(topic, timed=rate is not None)) as publisher:
         await publisher.publish(payload)  # finds the root
@@ -266,7 +266,7 @@ class Samples:
         self._stride = self._skipped = 1
 
     def add(self, time_ns: int) -> None:
-        """Note one."""
+        """Record one."""
         if self._skipped < self._stride:
             self._skipped += 1
             return

@@ -33,7 +33,7 @@ def bound(
 
 
 class AskedWrongly(click.UsageError):
-    """Wrong arguments. Monitors take exit code 2 for an alarm, so this ends with 3."""
+    """Wrong arguments. Ends with exit code 3, because 2 would be an alarm for monitors."""
 
     exit_code = State.UNKNOWN.code
 
@@ -162,7 +162,7 @@ def topic_(
         unresponsive = [entry.node_id for entry, status in answers if status is None and entry.node_id in running]
         try:
             asked = ask_about(network, peer, topic, "tree", TreeStatus, statuses=answers)
-        except UnknownTopic as problem:  # it is here: not to the peer that was named
+        except UnknownTopic as problem:  # the topic is known here, but not to the named peer
             raise click.UsageError(str(problem), click.get_current_context()) from problem
         return [
             judging.of_topic(

@@ -175,7 +175,7 @@ def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:
 
 
 def _strike(demo: str | None, question: str, *, as_json: bool, **arguments: Any) -> None:
-    """Have the running demo strike a peer, and print what that broke."""
+    """Have the running demo strike a peer, and print the damage."""
     from quillcast.demo.answers import Strike
 
     struck = _ask(demo, question, Strike, **arguments)

@@ -165,7 +165,7 @@ def _subscriptions(tree: TreeStatus) -> int:
 
 
 def _streams(tree: TreeStatus) -> int:
-    """The streams of sources that go on, as the root knows them."""
+    """The number of live streams of sources that the root knows."""
     return next((peer.streams for peer in tree.peers if peer.node_id == tree.root), 0)
 
 
@@ -229,7 +229,7 @@ def _no_answer(peer: UnresponsivePeer, bounds: Bounds) -> Trouble:
 
 
 def no_answer(peer: UnresponsivePeer) -> str:
-    """What is known of a peer that did not answer."""
+    """Describe what is known about a peer that did not answer."""
     how = "is lost, and its lease is still running" if peer.lost else "does not answer"
     text = f"peer {peer.node_id[:8]} {how}"
     if peer.behind_events:
@@ -258,7 +258,7 @@ def _behind(lag: SubscriberLag) -> str:
 
 
 def of_scope(network: str, scope: ScopeStatus) -> Finding:
-    """Check a scope by what its manager says."""
+    """Check a scope by its manager's status."""
     silent_s = max((member.heard_s for member in scope.members), default=0.0)
     waiting = [topic for topic in scope.topics if topic.waits_for]
     values = {
@@ -342,7 +342,7 @@ def _text(findings: list[Finding]) -> str:
 
 
 def _without_bar(finding: Finding) -> str:
-    """A finding's text, in which a bar would announce figures."""
+    """A finding's text without bars, because a bar introduces figures."""
     return finding.text.replace("|", "/")
 
 

@@ -22,13 +22,13 @@ COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after pressing a key
 
 
 class Count(click.IntRange):
-    """A whole number of a range. Click calls it an "integer range" in help and errors."""
+    """A whole number in a range. Click calls it an "integer range" in help and errors."""
 
     name = "integer"
 
 
 class Amount(click.FloatRange):
-    """A finite number of a range. Click accepts `inf` in some ranges and `nan` in all."""
+    """A finite number in a range. Click accepts `inf` in some ranges and `nan` in all."""
 
     name = "number"
 
@@ -40,7 +40,7 @@ class Amount(click.FloatRange):
 
 
 class Text(click.types.StringParamType):
-    """Text that is not blank. An unset variable of a shell becomes an empty text, which is not the option's default."""
+    """Text that is not blank. An unset shell variable becomes an empty text, which does not select the default."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(super().convert(value, param, ctx))
@@ -53,7 +53,7 @@ TEXT = Text()
 
 
 def _is_default(param: click.Parameter | None, ctx: click.Context | None) -> bool:
-    """Whether a value that is converted is the option's default, and was not given."""
+    """Whether the value to convert is the option's default and was not given."""
     if param is None or ctx is None or param.name is None:
         return False
     return ctx.get_parameter_source(param.name) is ParameterSource.DEFAULT
@@ -78,7 +78,7 @@ def coloured(fd: int) -> bool:
 
 
 def _completed(names: Callable[[str], list[str]]) -> "Callable[..., list[CompletionItem]]":
-    """Completion with the `names` of a network, from what runs on this machine. Empty if nobody answers."""
+    """Complete with the `names` that this machine's peers know in a network. Empty if no peer answers."""
 
     def complete(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
@@ -196,14 +196,14 @@ def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "C
 
 
 class Owner(NamedTuple):
-    """Whose topic it is to be: credentials, and the file for them if they are new."""
+    """The future owner of a topic: its credentials, and the file for them if they are new."""
 
     credentials: "Credentials"
     file: Path | None = None
 
     @contextmanager
     def saved(self) -> Iterator[None]:
-        """Save new credentials before something is created with them. If that is refused, remove the file."""
+        """Save new credentials before something is created with them. If its creation is refused, remove the file."""
         if self.file is not None:
             self.credentials.save(self.file)
         try:

@@ -24,10 +24,10 @@ from quillcast.protocol.config import Config
 
 
 class PeerSettings(Config, frozen=True, kw_only=True):
-    """What a file says of a command's own peer."""
+    """The settings of a command's own peer in a file."""
 
     scopes: tuple[str, ...] = ()
-    """The scopes that it is a member of, as `--scope` has them."""
+    """The scopes that it is a member of, written as for `--scope`."""
 
 
 class Peering(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class Peering(msgspec.Struct, frozen=True):
     def node(
         self, *, data: Path | None = None, journal: Path | None = None, within_s: float | None = None, **more: Any
     ) -> Node:
-        """The peer that these options describe. On standard error it tells for what it waits.
+        """Return the peer that these options describe. It reports on standard error what it waits for.
 
         A member of scopes waits for their managers, up to `within_s` unless an option says how long.
         """
@@ -175,7 +175,7 @@ def _tell_if_waiting(line: str) -> None:
 
 
 def _tell_waiting(network: str, contacts: tuple[str, ...]) -> None:
-    """Print that the command may wait: nobody is known to be there."""
+    """Print that the command may wait, because no other peer is known yet."""
     place = PeerRegistry(network)
     if contacts or not place.entries():
         where = f"at {', '.join(contacts)}" if contacts else f"in {place.looked_in}"
@@ -183,7 +183,7 @@ def _tell_waiting(network: str, contacts: tuple[str, ...]) -> None:
 
 
 def looked(node: Node) -> str:
-    """Where a node that found nobody has looked, and whether this machine runs peers that it cannot find there."""
+    """Describe where a node without peers has looked, and whether this machine runs peers that it cannot find there."""
     elsewhere = len([address for address in local_ipc.listening() if address != node.address])
     if not elsewhere:
         return f"looked in {node.looked_in}"
@@ -199,7 +199,7 @@ def tell_notices(node: Node) -> None:
 
 
 def alone(node: Node) -> bool:
-    """Whether it has never heard another peer of its network, not even one that has left again."""
+    """Whether the node has never heard from another peer of its network, not even from one that has left."""
     return not node.traffic().counters.messages_in
 
 
@@ -221,7 +221,7 @@ def read_config(path: Path) -> PeerSettings:
 
 
 def _converted(path: Path, told: Mapping[str, Any]) -> PeerSettings:
-    """The settings, once their names are checked. Raises `LocalError` for one that is out of range."""
+    """Convert settings whose names have been checked. Raises `LocalError` for one that is out of range."""
     try:
         return msgspec.convert(told, PeerSettings)
     except LocalError as problem:
@@ -229,7 +229,7 @@ def _converted(path: Path, told: Mapping[str, Any]) -> PeerSettings:
 
 
 def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct], table: str = "") -> None:
-    """Raise `LocalError` for an unknown name: a typing error must not pass for a default."""
+    """Raise `LocalError` for an unknown name, so that a typing error does not silently select a default."""
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, value in told.items():
         if name not in fields:

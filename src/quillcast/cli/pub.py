@@ -171,7 +171,7 @@ def command(
 
 
 def _contradiction(messages: tuple[str, ...], files: tuple[Path, ...], *, whole: bool) -> str | None:
-    """Why events cannot come from where these arguments say."""
+    """Return why these arguments contradict each other; None if they do not."""
     if messages and (files or whole):
         return "MESSAGEs and --file or --whole are both given; choose one"
     if not (messages or files) and sys.stdin is None:  # file descriptor 0 may be a socket by now
@@ -188,12 +188,12 @@ def _within(timeout_s: float) -> LiveConfig:
 
 
 def _waited(timeout_s: float, began: float) -> float:
-    """How much of --timeout it took to join the network; something is left for the acknowledgement."""
+    """The part of --timeout that joining the network took. Always leaves some time for the acknowledgement."""
     return min(time.monotonic() - began, max(0.0, timeout_s - _WAIT_S_MIN))
 
 
 def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any], source: "Source") -> None:
-    """Print on standard error whom the events cannot have reached, or that there were none."""
+    """Print on standard error which peers the events cannot have reached, or that there were no events."""
     if not told["published"]:
         print(f"quillcast: nothing was published: {source.name} is empty", file=sys.stderr)
     if publisher.partitioned:
@@ -227,7 +227,7 @@ def _attributes(texts: tuple[str, ...]) -> dict[str, str] | None:
 
 
 class Source:
-    """What to publish. It knows the source of the next event, for error messages."""
+    """The events to publish. For error messages, it knows where the next event comes from."""
 
     def __init__(self, messages: tuple[str, ...], files: tuple[Path, ...], count: int, *, whole: bool) -> None:
         self._messages, self._files, self._count, self._whole = messages, files, count, whole

@@ -1,6 +1,6 @@
-"""Ask about a topic by its name. Scopes may have topics of that name of their own, beside that of the overlay.
+"""Ask about a topic by its name. Scopes may have topics of the same name as a topic of the overlay.
 
-Peers outside a root scope know nothing of its topics, so those are asked that take part.
+Peers outside a root scope know nothing about its topics, so only peers that take part are asked.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from quillcast.live.discovery.registry import Entry
 
 T = TypeVar("T")
 Statuses = Sequence[tuple[Entry, NodeStatus | None]]
-"""What peers of this machine answered."""
+"""The answers of this machine's peers."""
 Parts = list[tuple[Entry, TopicStatus]]
-"""Peers of this machine, and the parts that they have in one topic."""
+"""Peers of this machine, and their parts in one topic."""
 
 
 def called(topic: str, root_scope: str) -> str:
-    """A topic's name as people read it, told apart from others of the same name."""
+    """A topic's name for people, distinguished from other topics of the same name."""
     return f"{topic} (root scope {root_scope})" if root_scope else topic
 
 
@@ -30,13 +30,13 @@ def ask_about(
     network: str, prefix: str, topic: str, question: str, kind: type[T], *,
     statuses: Statuses = (), timeout_s: float = SILENT_S, **arguments: Any,
 ) -> dict[str, T]:  # fmt: skip
-    """What peers here tell of the topics of this name, by root scope. Raises `UnknownTopic` if there is none.
+    """Return what peers here report about the topics of this name, by root scope. Raises `UnknownTopic` if none exists.
 
-    `prefix` begins the ids of those peers. `statuses` are those of all peers here, if the caller has them.
+    The ids of those peers begin with `prefix`. `statuses`: of all peers here, if the caller has them already.
     """
     entries = choose(network, prefix)
     known = [each for each in statuses if each[0] in entries] or ask_each(network, entries, "status", NodeStatus)
-    answered(known)  # names who is silent
+    answered(known)  # names silent peers
     asked = _to_ask(network, topic, known)
     if not asked:
         raise no_topic(network, topic, prefix)
@@ -49,7 +49,7 @@ def ask_about(
 
 
 def parts_by_root(topic: str, statuses: Statuses) -> dict[str, Parts]:
-    """The parts that peers have in the topics of this name, by root scope. Those in the tree come first."""
+    """The peers' parts in the topics of this name, by root scope. Peers in the tree come first."""
     found: dict[str, Parts] = {}
     for entry, status in statuses:
         for part in status.topics if status is not None else ():
@@ -59,12 +59,12 @@ def parts_by_root(topic: str, statuses: Statuses) -> dict[str, Parts]:
 
 
 def is_unknown(tree: TreeStatus) -> bool:
-    """Does nobody know the topic where this was asked?"""
+    """Whether the topic is unknown to everyone who was asked."""
     return tree.complete and not tree.peers and tree.settings is None
 
 
 def no_topic(network: str, topic: str, prefix: str = "") -> UnknownTopic:
-    """That there is no such topic, or that the peers whose id begins with `prefix` do not know the one that is here."""
+    """The error that no such topic exists, or that the peers whose id begins with `prefix` do not know it."""
     statuses = ask_each(network, peers_here(network), "status", NodeStatus) if prefix else []
     for root, ((entry, _), *_) in parts_by_root(topic, statuses).items():
         which = f"with the root scope {root}" if root else "of the overlay"
@@ -76,9 +76,9 @@ def no_topic(network: str, topic: str, prefix: str = "") -> UnknownTopic:
 
 
 def _to_ask(network: str, topic: str, statuses: Statuses) -> dict[str, list[Entry]]:
-    """For each root scope that a topic of this name has, the peers here to ask: those that take part.
+    """Return the peers here to ask, for each root scope of a topic of this name: the peers that take part.
 
-    If none does, it is found out who can tell of it, where peers in the same scopes know the same.
+    If no peer takes part, finds out which peers know the topic. Peers in the same scopes know the same.
     """
     if here := parts_by_root(topic, statuses):
         return {root: [entry for entry, _ in parts] for root, parts in here.items()}

@@ -18,7 +18,7 @@ def _terminations() -> list[signal.Signals]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within this block there is work to end in good order: such signals raise `KeyboardInterrupt`.
+    """Let signals raise `KeyboardInterrupt` within this block, so that its work ends in good order.
 
     The block then ends with `Interrupted` or `Terminated`.
     """

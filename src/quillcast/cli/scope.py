@@ -125,12 +125,12 @@ def _shown(lines: Callable[[ScopeStatus], Iterator[str]], name: str, network: st
 
 
 def _show(line: str) -> None:
-    """Print what another peer may have written: nothing in it moves a terminal's cursor."""
+    """Print text of another peer, without control characters that would move the terminal's cursor."""
     click.echo("".join(sign for sign in line if sign.isprintable()))
 
 
 def _ask_manager(name: str, network: str, *, as_json: bool) -> ScopeStatus:
-    """The scope; if its manager is silent, what a member last knew is shown before the error."""
+    """Return the scope. If its manager is silent, print what a member last knew before the error."""
     try:
         return scopeview.ask_manager(name, network)
     except scopeview.ManagerSilent as silent:
@@ -371,12 +371,12 @@ def check_recovery(name: str, as_json: bool) -> None:
 
 
 class _TooLong(BaseException):
-    """Time is up. Code of other packages does not catch it by mistake."""
+    """The time is up. A `BaseException`, so that code of other packages does not catch it by mistake."""
 
 
 @contextmanager
 def _bounded(limit_s: float) -> Iterator[None]:
-    """Raise `_TooLong` after this many seconds, and again if that is caught all the same."""
+    """Raise `_TooLong` after this many seconds, and again if it is caught nevertheless."""
 
     def interrupt(number: int, frame: object) -> None:
         raise _TooLong
@@ -400,7 +400,7 @@ def _sha256(name: str) -> str:
 
 
 def _parameter(text: str) -> tuple[str, Any]:
-    """NAME=VALUE; a value that is not TOML is a text."""
+    """Parse NAME=VALUE. A value that is not TOML is a text."""
     name, equals, value = text.partition("=")
     if not equals:
         raise click.UsageError(f"parameter {text}: write NAME=VALUE", click.get_current_context())

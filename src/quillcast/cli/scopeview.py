@@ -1,4 +1,4 @@
-"""Scopes as lines of text, and how their managers are asked."""
+"""Query the managers of scopes, and show scopes as lines of text."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -27,7 +27,7 @@ from quillcast.live.discovery.registry import Entry
 if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
 
-REMOTE_S = 15.0  # for a peer here to find the manager and ask it, or members; more than it takes for that
+REMOTE_S = 15.0  # for a peer here to find and ask the manager, or members; longer than that takes
 WITHHELD = "not shown to peers outside of the scope: {} more"
 T = TypeVar("T")
 Ask = Literal["set_policy", "unset_policy", "invite_to_scope"]
@@ -46,13 +46,13 @@ class Found(NamedTuple):
 
     entries: list[Entry]
     manages: bool
-    """Does the first one run the manager?"""
+    """Whether the first one runs the manager."""
     here: str
-    """Whose managers run on this machine, for people."""
+    """The scopes whose managers run on this machine, for people."""
 
 
 def find(name: str, network: str) -> Found:
-    """The peers here that may be asked about a scope: the manager's, else members before others."""
+    """Find the peers here to ask about a scope: its manager's peer, otherwise members before others."""
     answers = ask_each(network, peers_here(network), "status", NodeStatus)
     answered(answers)
     told = [(entry, status) for entry, status in answers if status is not None]
@@ -63,7 +63,7 @@ def find(name: str, network: str) -> Found:
 
 
 def ask_manager(name: str, network: str) -> ScopeStatus:
-    """A scope, as its manager knows it, wherever that runs. Raises `LocalError` for an unknown one, `ManagerSilent`."""
+    """Ask a scope's manager, wherever it runs. Raises `LocalError` for an unknown scope, `ManagerSilent`."""
     found = find(name, network)
     if found.manages:
         statuses = ask_one(network, found.entries, "scopes", tuple[ScopeStatus, ...])
@@ -85,7 +85,7 @@ def ask_manager(name: str, network: str) -> ScopeStatus:
 
 
 def do(name: str, network: str, credentials: "Credentials | None", ask: Ask, kind: type[T], **arguments: Any) -> T:
-    """Have a scope's manager do something: on this machine, or elsewhere with an operator's credentials."""
+    """Have a scope's manager do something: one on this machine, or elsewhere with an operator's credentials."""
     found = find(name, network)
     if found.manages:
         return ask_one(network, found.entries, ask, kind, scope=name, **arguments)
@@ -108,7 +108,7 @@ def do(name: str, network: str, credentials: "Credentials | None", ask: Ask, kin
 
 
 def memory(known: ScopeMemory) -> Iterator[str]:
-    """What a member last knew of a scope."""
+    """Describe what a member last knew about a scope."""
     yield (
         f"scope {known.name}, epoch {known.epoch}, as its member {known.told_by.node_id[:8]} at "
         f"{known.told_by.address} last knew it, {known.heard_s:.1f} s ago"
@@ -129,7 +129,7 @@ def topic_of(status: ScopeStatus, topic: str) -> ScopeTopic:
 
 
 def show(status: ScopeStatus) -> Iterator[str]:
-    """A scope on the whole."""
+    """Describe a scope as a whole."""
     waiting = sum(bool(topic.waits_for) for topic in status.topics)
     clients = sum(each.clients for each in status.members)
     most = f" of at most {status.members_max}" if status.members_max else ""
@@ -170,14 +170,14 @@ def _state_of(scope: Superscope) -> str:
 
 
 def rules(shown: tuple[ScopeRule, ...]) -> Iterator[str]:
-    """Rules in the order in which they decide."""
+    """List rules in the order in which they apply."""
     rows = [[rule.pattern, policy(rule), rule.recovery or "-", "set" if rule.is_set else "file"] for rule in shown]
     yield from table("rules", ["topics", "policy", "recovery", "from"], rows)
     yield from (f"  {rule.pattern}: {sentence}" for rule in shown for sentence in (*rule.rights, *rule.lets_in))
 
 
 def members(status: ScopeStatus) -> Iterator[str]:
-    """Who is in a scope."""
+    """List the members of a scope."""
     columns = ["member", "address", "label", "ring", "heard", "clients", "topics"]
     yield from table("members", columns, map(_member, status.members))
     yield from (f"  refused: {why}" for member in status.members for why in member.refused)
@@ -209,7 +209,7 @@ def _called(member: ScopeMember) -> str:
 
 
 def topics(status: ScopeStatus) -> Iterator[str]:
-    """What a scope carries, and how."""
+    """List the topics of a scope, and how it carries them."""
     columns = ["topic", "policy", "recovery", "publishers", "subscribers", "entry point", "stand-bys", "channels"]
     names = {member.node_id: _called(member) for member in status.members}
     yield from table("topics", columns, (_topic(topic, names) for topic in status.topics))
@@ -275,7 +275,7 @@ def tree(status: ScopeStatus, topic: ScopeTopic) -> Iterator[str]:
 
 
 def change(changed: PolicyChange) -> Iterator[str]:
-    """What a change of a policy changed."""
+    """Describe the effects of a policy change."""
     for topic in changed.topics:
         yield f"{topic.name}: {policy(topic.before)} -> {policy(topic.after)}"
     if not changed.topics:

@@ -127,7 +127,7 @@ def _json_line(event: Event) -> bytes:
 
 
 def text_or_base64(name: str, data: bytes) -> dict[str, str]:
-    """Bytes for a JSON object: under `name` if they are UTF-8 text, else as base64 under `<name>_base64`."""
+    """Bytes for a JSON object: under `name` if they are UTF-8 text, otherwise as base64 under `<name>_base64`."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What the peers of one machine know of their topics together."""
+"""What the peers of one machine together know about their topics."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,7 +21,7 @@ def parts_by_topic(statuses: Iterable[NodeStatus]) -> dict[tuple[str, str], list
 
 
 def summary(parts: Sequence[Part]) -> TopicSummary:
-    """One topic, from the parts that peers have in it. The root knows its settings best."""
+    """Summarize one topic from the peers' parts in it. The root knows its settings best."""
     root, described = next((part for part in reversed(parts) if part[1].role == "root"), (None, parts[0][1]))
     topics = [topic for _, topic in parts]
     return TopicSummary(

@@ -22,7 +22,7 @@ def counted(count: int, noun: str) -> str:
 def table(
     title: str, columns: list[str], rows: Iterable[Sequence[object]], left_count: int | None = None
 ) -> Iterator[str]:
-    """Rows below their columns' names; nothing if there are none.
+    """Return rows below their column names; nothing if there are no rows.
 
     The first `left_count` columns are aligned left (all if it is None), the others right.
     """

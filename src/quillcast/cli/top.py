@@ -178,7 +178,7 @@ def _picture(seen: Activity, size: os.terminal_size, *, coloured: bool) -> str:
 
 
 def _kept(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns that fit into a line, by number: those that say least are left out first."""
+    """The numbers of the columns that fit into a line. The least informative columns are left out first."""
     widths = [2 + max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     kept = list(range(len(columns)))
     for name in _LESS_TOLD[title]:
@@ -194,10 +194,10 @@ _LESS_TOLD = {
     "subscribers that are behind": ["waiting", "stalled", "peer", "seconds behind"],
     "links with problems": ["credit", "round trip", "waiting"],
 }
-"""Columns that a narrow terminal does without, the first of them first."""
+"""Columns to leave out on a narrow terminal, in this order."""
 
 _LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links with problems": 4}
-"""How many columns of a table hold words."""
+"""The number of text columns of a table."""
 
 # Control sequences of terminals (ECMA-48, and xterm's alternate screen).
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"

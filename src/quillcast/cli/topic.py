@@ -117,7 +117,7 @@ def create(
     A TOPIC named NODEID:NAME has the peer with that nodeId (32 digits, see `quillcast status --json`) as its root while
     that peer lives.
     """
-    described(topic, topic_settings(settings))  # what is wrong is reported before anybody is needed
+    described(topic, topic_settings(settings))  # reports invalid settings before any peer is needed
     credentials = None if owner is None else owner.credentials
     if credentials is None and (publishers or subscribers):
         given = "--publisher" if publishers else "--subscriber"
@@ -206,7 +206,7 @@ def set_(
 
 
 def _check_owner(topic: str, before: TopicSettings, by: "Credentials | None", *, lists: bool) -> None:
-    """Raise what the root would answer, before costs are shown."""
+    """Raise the root's refusal before costs are shown."""
     if before.owner is not None and (by is None or by.principal != before.owner):
         raise not_owner(topic, before.owner)
     if before.owner is None and lists:
@@ -220,7 +220,7 @@ def _settings(shown: TopicSettings) -> Settings:
 
 
 def _costs(before: TopicSettings, after: TopicSettings, *, opens_session: bool) -> Iterator[str]:
-    """What will cost more, one line each."""
+    """Describe what will cost more, one line each."""
     if (before.delivery, after.delivery) == ("reliable", "best_effort"):
         yield "delivery = best_effort: lost events are not sent again, and publishers keep no copies"
     guarantees = [(each.delivery, each.order, each.partition, each.admission) for each in (before, after)]
@@ -263,7 +263,7 @@ def show(topic: str, network: str, as_json: bool) -> None:
 
 
 def _lines(known: TopicSummary) -> Iterator[str]:
-    """What is known of a topic, one line for each field."""
+    """Describe a topic, one line for each field."""
     access = ", ".join(known.settings.access) or "everybody"
     settings = {**msgspec.structs.asdict(known.settings), "access": access}
     for name, value in msgspec.structs.asdict(known).items():
@@ -293,7 +293,7 @@ def _listed(topic: TopicSummary) -> list[object]:
 
 
 def _known(topic: str, network: str) -> list[TopicSummary]:
-    """What the peers of this machine know of the topics of this name, and what their roots know.
+    """Return what this machine's peers and the roots know about the topics of this name.
 
     Raises `UnknownTopic` if there is none.
     """
@@ -312,7 +312,7 @@ def _known(topic: str, network: str) -> list[TopicSummary]:
 
 
 def to_change(topics: list[TopicSummary], scopes: tuple[str, ...]) -> TopicSummary:
-    """The topic that a member of these scopes has under the name. Raises `LocalError` if it has none."""
+    """The topic that the name means for a member of these scopes. Raises `LocalError` if it has none."""
     names = {ScopeAddress.parse(each).name for each in scopes}
     first = min(topics, key=lambda each: each.settings.root_scope not in (names or {""}))
     if first.settings.root_scope and not names:
@@ -325,7 +325,7 @@ def to_change(topics: list[TopicSummary], scopes: tuple[str, ...]) -> TopicSumma
 
 
 def _elsewhere(network: str, topic: str, tree: TreeStatus) -> TopicSummary:
-    """A topic that no peer of this machine has a part in. Raises `UnknownTopic`."""
+    """A topic in which no peer of this machine has a part. Raises `UnknownTopic`."""
     if tree.settings is None:
         raise no_topic(network, topic)
     topic_id = described(topic).topic.hex()
@@ -333,6 +333,6 @@ def _elsewhere(network: str, topic: str, tree: TreeStatus) -> TopicSummary:
 
 
 def _topics(network: str) -> list[TopicSummary]:
-    """What the peers of this machine know together, by topic. Raises `Unreachable` if none of them answers."""
+    """What this machine's peers together know, by topic. Raises `Unreachable` if no peer answers."""
     statuses = answered(ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=SILENT_S))
     return [summary(parts) for parts in parts_by_topic(statuses).values()]

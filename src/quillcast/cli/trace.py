@@ -53,7 +53,7 @@ def command(context: click.Context, topic: str, timeout_s: float, peer: str, net
 
 
 def draw(trace: TraceStatus, timeout_s: float, root_scope: str = "") -> Iterator[str]:
-    """The way of a bundle as lines of text."""
+    """Draw the path of a bundle as lines of text."""
     if not trace.hops:
         yield f"no bundle of {called(trace.topic, root_scope)} came within {timeout_s:g} s"
         yield from (f"peer {_named(each)} does not answer" for each in trace.unresponsive)
@@ -78,7 +78,7 @@ def _headline(trace: TraceStatus, topic: str) -> str:
 
 
 def _first_hops(trace: TraceStatus) -> dict[str, TraceHop]:
-    """Where the bundle came first at each peer; other copies ended there."""
+    """The first arrival of the bundle at each peer, where later copies ended."""
     first: dict[str, TraceHop] = {}
     for hop in sorted(trace.hops, key=lambda hop: (hop.stopped == "repeat", hop.at_ms)):
         first.setdefault(hop.node_id, hop)
@@ -111,7 +111,7 @@ def _label(hop: TraceHop, first: dict[str, TraceHop]) -> str:
 
 
 def _over(way: TraceWay, hop: TraceHop) -> Iterator[str]:
-    """The scope's channel over which the bundle came."""
+    """Name the scope's channel over which the bundle came."""
     if way.channel:
         filter_ = f" ({way.filter})" if way.filter else ""
         yield f"channel {way.channel}{filter_}"
@@ -120,7 +120,7 @@ def _over(way: TraceWay, hop: TraceHop) -> Iterator[str]:
 
 
 def _stopped(ways: Iterable[TraceWay]) -> Iterator[str]:
-    """The channels that the bundle did not take, and why: one line for all with the same reason."""
+    """List the channels that the bundle did not take: one line for all with the same reason."""
     reasons = dict[tuple[str, str], list[TraceWay]]()
     for way in ways:
         reasons.setdefault((way.why, way.filter if way.why == "its filter" else ""), []).append(way)
@@ -136,7 +136,7 @@ def _stopped(ways: Iterable[TraceWay]) -> Iterator[str]:
 
 
 def _end(trace: TraceStatus, first: dict[str, TraceHop]) -> Iterator[str]:
-    """What became of it."""
+    """Describe the outcome."""
     copies = len(trace.hops) - len(first)
     last = max(hop.at_ms for hop in first.values())
     subscriptions = sum(hop.subscriptions for hop in first.values())

@@ -59,14 +59,14 @@ def _drawn(peer: TreePeer, peers: Mapping[str, TreePeer]) -> Drawn:
 
 
 def boxes(peer: TreePeer | TraceHop) -> tuple[str, ...]:
-    """What is on the boxes around a peer, the outermost first."""
+    """The labels of the boxes around a peer, the outermost first."""
     if peer.scopes:
         return tuple(f"{each.name} ({each.policy})" for each in reversed(peer.scopes))
     return (peer.scope,) if peer.scope else ()
 
 
 def _end(channel: TreeChannel) -> str:
-    """Where a channel leads to."""
+    """Where a channel leads."""
     group, *pace = channel.address.split("?")
     return f"all members at once at {group}" if pace else channel.node_id[:8]
 

@@ -1,19 +1,19 @@
-"""What a running demo answers to commands from other terminals."""
+"""The answers of a running demo to commands from other terminals."""
 
 import msgspec
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A peer was killed, cut off or slowed down: what that broke, and when it was repaired."""
+    """A peer was killed, cut off or slowed down: the damage, and when it was repaired."""
 
     text: str
-    """What happened to whom."""
+    """The fault and its victim."""
     children: int
     """Children that lost their parent."""
     trees: int
-    """In how many trees."""
+    """The number of trees in which that happened."""
     repaired_s: float | None
-    """Seconds until the last of them had a parent again. None if nothing broke, or it was not repaired in time."""
+    """Seconds until all of them had a parent again. None if nothing broke, or it was not repaired in time."""
     how: str
     """Their new parents."""
 

@@ -53,21 +53,21 @@ class Plan(NamedTuple):
     stay: bool = False
     """Publish the events in a loop until the demo is told to end."""
     scopes: bool = False
-    """Run three sites (`sites`). Their events are published in a loop, too, until the story is over."""
+    """Run three sites (`sites`). Their events, too, are published in a loop until the story is over."""
 
     @property
     def journals(self) -> Path:
-        """Where the peers write their journals."""
+        """The folder for the peers' journals."""
         return self.folder / "journals"
 
     @property
     def length_s(self) -> float:
-        """How long events are published."""
+        """For how long events are published."""
         return len(self.events) / self.rate
 
 
 class Conductor:
-    """Runs the network from its first peer to its last. Calls `on_stream` when publishing begins."""
+    """Runs the network from start to end. Calls `on_stream` when publishing begins."""
 
     def __init__(self, plan: Plan, state: State, display: Display, on_stream: Callable[[], object]) -> None:
         self.plan, self.state, self.display, self.on_stream = plan, state, display, on_stream

@@ -41,7 +41,7 @@ class Display(Protocol):
         ...
 
     def show(self, draw: Callable[[], Iterable[str]]) -> None:
-        """Draw how things are: now, and on a terminal from now on, instead of the tree."""
+        """Draw this now, and on a terminal from now on instead of the tree."""
         ...
 
     def tick(self) -> None:
@@ -106,7 +106,7 @@ class LiveDisplay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Leave what happened on the screen."""
+        """Leave the last picture on the screen."""
         self._live.__exit__(None, None, None)
         self._console.print(Text(self._state.title, style="bold"), self._story(self._notes))
         if self._drawn:

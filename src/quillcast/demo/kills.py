@@ -1,7 +1,7 @@
 """Faults for peers: the demo itself kills two inner forwarders and the root; people may cause more.
 
 A peer is killed (SIGKILL), cut off from all others for a while, or slowed down (stopped and resumed in turns). The
-repair is observed in the journals: when does the last child have a parent again, and the peer the events it missed?
+journals show the repair: when the last child has a parent again, and when the peer has the events that it missed.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Kills:
             pause_s = EVERY * length_s if victim is not None else 0.0
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Note who found a parent again."""
+        """Record which peers found a parent again."""
         if self._repair is not None:
             self._repair.take(entries)
 
@@ -121,7 +121,7 @@ class Kills:
                 raise PeerFailed(f"{state.name(victim)} {words}; choose another")
 
     def _choose(self, what: str, topics: Sequence[str], spare: Sequence[bytes]) -> tuple[bytes | None, str]:
-        """The victim for this role in the first live tree that has one, and which: the forwarder with most children."""
+        """Choose the root, or the forwarder with most children, in the first live tree that has one. Returns its topic too."""
         for topic in topics:
             parents = self.state.watch.topic(topic).parents(self.state.dead)
             found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)
@@ -142,7 +142,7 @@ class Kills:
         return self._repair
 
     async def _watch(self, text: str, repair: Repair, view: TopicView) -> Strike:
-        """Wait until every child of the victim has a parent again, and say how they got one in a topic."""
+        """Wait until every child of the victim has a parent again, and report how they got one in a topic."""
         state, display = self.state, self.display
         lose = "loses its" if repair.children == 1 else "lose their"
         display.note(f"{text}: {counted(repair.children, repair.trees)} {lose} parent")

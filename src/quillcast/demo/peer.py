@@ -69,7 +69,7 @@ async def _serve(connection: Connection, setting: Setting) -> None:
 
 
 class Actor:
-    """The peer's publishers and subscriptions. Subscriptions count nothing, because the journal does."""
+    """The peer's publishers and subscriptions. Subscriptions count nothing, because the journal records deliveries."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

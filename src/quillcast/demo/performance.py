@@ -134,10 +134,10 @@ class Performance:
         }
 
     def _start_spark(self) -> None:
-        """Start Spark's Java machine during the stream. An error is raised where the audit waits for it.
+        """Start Spark's Java machine during the stream. An error is raised when the audit waits for it.
 
-        It makes way for peers that wake up, as a batch job. A lower priority would stay with it for the whole audit:
-        only the superuser may raise one again.
+        It runs as a batch job, so peers that wake up get the CPU first. A lower priority would last for the whole
+        audit, because only the superuser may raise it again.
         """
         try:
             os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))
@@ -147,7 +147,7 @@ class Performance:
 
     @contextmanager
     def _cleaning_up(self) -> Iterator[None]:
-        """Killed peers leave their registry files behind; remove them."""
+        """Remove the registry files that killed peers leave behind."""
         try:
             yield
         finally:

@@ -33,8 +33,8 @@ class PeerFailed(QuillcastError):
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started within this block never gets Ctrl-C: the conductor handles it, and ends them."""
-    resource_tracker.ensure_running()  # its start, which that of the peers' parent brings about, lets signals in again
+    """Keep Ctrl-C from processes that are started within this block: the conductor handles it, and ends them."""
+    resource_tracker.ensure_running()  # the peers' parent would start it, and its start unblocks signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""The repair after a strike, from the journals: who found a new parent, and when the last of them did."""
+"""The repair after a strike, from the journals: which peers found a new parent, and when the last of them did."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -56,7 +56,7 @@ class Repair:
         return (max(entry.at_ns for entry in self._found.values()) - self._since_ns) / 1e9 if self._found else None
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Record who found a parent again, and who became root in the place of another, child of the victim or not."""
+        """Record which peers found a parent again, and which became root in place of another."""
         for entry in entries:
             if entry.at_ns <= self._since_ns or entry.peer == self._victim:
                 continue

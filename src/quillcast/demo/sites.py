@@ -79,7 +79,7 @@ class Pauses:
 
 
 class Sites(Conductor):
-    """Runs the three sites from their first peer to their last. `facts` and `failures` say what became of each step."""
+    """Runs the three sites from start to end. `facts` and `failures` describe the outcome of each step."""
 
     facts: dict[str, Any]
     failures: list[str]
@@ -147,7 +147,7 @@ class Sites(Conductor):
         await asyncio.gather(*[self._start(msgspec.structs.replace(each, scope=scope), gate) for each in site.members])
 
     async def _subscribe(self) -> list[bytes]:
-        """All members subscribe, and the sites take their shapes. Returns who publishes: a member of each site."""
+        """Subscribe all members, and wait for the sites' trees. Returns the publishers: a member of each site."""
         self.state.choose(TOPIC)
         self.display.phase(f"all members subscribe to {TOPIC}; their managers order the channels")
         await self._order_all(list(self._site_of), Subscribe(TOPIC))
@@ -160,7 +160,7 @@ class Sites(Conductor):
         return publishers
 
     async def _until_ready(self) -> bool:
-        """Wait until events can reach all members, and then a while for the shapes that the managers ordered."""
+        """Wait until events can reach all members, and then a while for the trees that the managers ordered."""
         ready_by, shaped_by = time.monotonic() + READY_BOUND_S, time.monotonic() + SHAPED_BOUND_S
         while (now := time.monotonic()) < ready_by:
             topics = {name: await self._topic(name) for name in SITES}
@@ -173,19 +173,19 @@ class Sites(Conductor):
         return False
 
     def _stands(self, link: ScopeChannel) -> bool:
-        """Whether a channel that a manager ordered is a link of the topic's tree. The root has nobody above it."""
+        """Whether a channel that a manager ordered is a link of the topic's tree. The root has no parent."""
         parent = self.state.view.places.get(bytes.fromhex(link.target), b"")
         return parent is None or parent == bytes.fromhex(link.source)
 
     async def _outside_the_ring(self, name: str) -> bytes:
-        """A member of a site that is no entry point: it publishes."""
+        """A member of a site that publishes: one that is not an entry point."""
         members = (await self._scope(name)).members
         return next(bytes.fromhex(each.node_id) for each in reversed(members) if not each.in_ring)
 
     # --- the story
 
     async def _story(self, publishers: list[bytes]) -> None:
-        """What happens to the sites while events flow."""
+        """Run the story of the sites while events flow."""
         self.display.phase(
             f"events flow: {self.plan.rate:g} a second in batches every {LOOK_S:g} s, to all members of all sites"
         )
@@ -316,14 +316,14 @@ class Sites(Conductor):
         self._pauses.take(entries)
         self.display.tick()
 
-    # --- what peers say
+    # --- answers of peers
 
     async def _ask(self, process: PeerProcess, question: str, kind: type[T], **arguments: Any) -> T:
         path = PeerRegistry(self.plan.network).control_path(Contact(process.node_id, process.address))
         return await asyncio.to_thread(lambda: ask(path, question, kind, **arguments))
 
     async def _scope(self, name: str) -> ScopeStatus:
-        """A site, as its manager knows it."""
+        """A site's status from its manager."""
         (scope,) = await self._ask(self._managers[name], "scopes", tuple[ScopeStatus, ...])
         return scope
 
@@ -334,7 +334,7 @@ class Sites(Conductor):
     # --- the picture
 
     def _heads(self, name: str) -> list[bytes]:
-        """The living members of a site that have no parent in it: the entry point, if the site has its shape."""
+        """The living members of a site that have no parent in it. In a finished tree, that is the entry point."""
         parents = self.state.view.parents(self.state.dead)
         inside = [node for node, site in self._site_of.items() if site == name and node not in self.state.dead]
         return [node for node in inside if self._site_of.get(parents.get(node) or b"") != name]

@@ -12,7 +12,7 @@ LOOK_S = 0.1  # how often journals are read; a guess: feels immediate to people
 
 
 class State:
-    """What is known of the running demo.
+    """What is known about the running demo.
 
     By nodeId: `dead` are the peers that were killed, `away` those that are cut off, `slow` those that are slowed down.
     """
@@ -54,7 +54,7 @@ class State:
         self.busiest, self.by_source = busiest, by_source
 
     def stream(self, *, flows: bool) -> None:
-        """Events begin to flow, or flow no longer."""
+        """Events begin or cease to flow."""
         self.streaming = flows
 
     def kill(self, peer: bytes) -> None:
@@ -66,11 +66,11 @@ class State:
         del self.dead[peer]
 
     def cut_off(self, peer: bytes) -> None:
-        """A peer reaches nobody."""
+        """A peer cannot reach any other."""
         self.away[peer] = None
 
     def reconnect(self, peer: bytes) -> None:
-        """A peer that was cut off is one of the others again."""
+        """A peer that was cut off can reach the others again."""
         del self.away[peer]
 
     def slow_down(self, peer: bytes) -> None:
@@ -90,7 +90,7 @@ class State:
         return ", ".join(sorted(map(self.name, peers))) or "nobody"
 
     async def follow(self, tell: Callable[[list[Entry]], None]) -> None:
-        """Look at the journals again and again, and call `tell` with the new records."""
+        """Read the journals repeatedly, and call `tell` with the new records."""
         while True:
             tell(self.watch.look())
             self._looked.set()

@@ -1,4 +1,4 @@
-"""A live view of the peers' journals: who is up, how the trees look, what was published and delivered.
+"""A live view of the peers' journals: live peers, trees, published and delivered events.
 
 The display, the choice of victims and the wait for repairs read the same records as the audit.
 """
@@ -41,7 +41,7 @@ class TopicView:
         return any(parent is None and peer not in dead for peer, parent in self.places.items())
 
     def behind(self, dead: Collection[bytes]) -> dict[bytes, int]:
-        """How many events each living subscriber is still to receive."""
+        """The number of events that each living subscriber has yet to receive."""
         living = [peer for peer in self.subscribers if peer not in dead]
         return {peer: due for peer in living if (due := self.published - self.delivered[peer]) > 0}
 
@@ -129,7 +129,7 @@ def _place(view: TopicView, entry: Entry) -> None:
             view.without_parent.pop(peer, None)
         case trace.Detached(why=why):
             view.places.pop(peer, None)
-            view.without_parent.pop(peer, None)  # it may lose its parent first, and leave then
+            view.without_parent.pop(peer, None)  # it may lose its parent before it leaves
             if why != "left":
                 view.without_parent[peer] = None
         case trace.ResignedRoot():

@@ -1,4 +1,4 @@
-"""The audit: reads from peers' journals what happened to every event, and whether the promises held (docs/audit.md)."""
+"""The audit: find out from peers' journals what happened to every event, and whether promises held (docs/audit.md)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,8 +63,8 @@ def audit(
     """Audit the journals below a folder, which every executor must see.
 
     `kills` are the peers that were killed on purpose. A peer that died otherwise counts as alive, and misses its
-    events. Records after `end_ns` are ignored; by default it is the time of the last event's record. `say` is told what
-    is being done. Raises `LocalError` if there are no journals.
+    events. Records after `end_ns` are ignored; by default it is the time of the last event's record. `say` is called
+    with the name of each step. Raises `LocalError` if there are no journals.
     """
     paths = journal_files(folder)
     everything = read_records(spark, paths).cache()

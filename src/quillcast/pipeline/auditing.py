@@ -17,7 +17,7 @@ from quillcast.pipeline.report import write_report
 from quillcast.pipeline.run import Run, read_run
 
 DRAWN_PEERS_MAX = 150  # a guess: still readable on a page
-LONG_BYTES = 200_000_000  # a guess: a million records, from where Spark's compiler is worth its start-up time
+LONG_BYTES = 200_000_000  # a guess: a million records; for more, Spark's compiler is worth its start-up time
 GAPS_MAX = 100  # lost ranges that are listed
 RATE_BUCKETS = 120  # points in the picture of rates
 RATE_BUCKET_NS_MIN = 100_000_000
@@ -33,9 +33,9 @@ def run_audit(
 ) -> Findings:
     """Audit the journals below a folder on Spark, and write the HTML report if `report` says where.
 
-    Without `run`, kills, end and names are those of `run.json` in the folder, if there is one. `say` is told what is
-    being done, for people who wait. Raises `LocalError` if there are no journals, and if Spark or its Java machine is
-    missing.
+    Without `run`, kills, end and names are those of `run.json` in the folder, if it exists. `say` is called with the
+    name of each step, for people who wait. Raises `LocalError` if there are no journals, or if Spark or its Java
+    machine is missing.
     """
     extras.require("an audit", *extras.SPARK, *(() if report is None else extras.REPORT))
     from quillcast.pipeline.audit import audit

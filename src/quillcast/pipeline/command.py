@@ -87,7 +87,7 @@ def _repairs(findings: Findings) -> Table:
 
 
 def _misrouted(findings: Findings) -> str:
-    """What peers dropped because of routing records; empty if they dropped nothing."""
+    """Describe the bundles that peers dropped because of routing records; empty if there are none."""
     counts = {(row["record"], row["text"]): row["records"] for row in findings.counters}
     dropped, malformed = counts.get(("Dropped", "misrouted"), 0), counts.get(("Mark", "record_malformed"), 0)
     if not dropped:

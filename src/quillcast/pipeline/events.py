@@ -80,7 +80,7 @@ def _ranges(records: DataFrame) -> DataFrame:
 
 
 def owed_streams(records: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """Where subscriptions began in streams of sources: subscription, topic, term_counter, term_node, from_index."""
+    """The start of subscriptions in streams of sources: subscription, topic, term_counter, term_node, from_index."""
     began = within(records.where("record = 'StreamOwed'"), subscriptions).where("subscription is not null")
     return began.select("subscription", "topic", "term_counter", "term_node", F.col("index").alias("from_index"))
 

@@ -39,7 +39,7 @@ class Whole(NamedTuple):
 
 
 def whole(data: Any) -> Whole:
-    """Determine how much of a journal file is readable. See `batches`."""
+    """Return how much of a journal file is readable. See `batches`."""
     size = len(memoryview(data))
     at = max((end for _, end in _messages(data)), default=0)
     closed = bytes(memoryview(data)[at : at + len(END)]) == END

@@ -1,4 +1,4 @@
-"""What the audit needs to know about a run besides its journals: who was killed when, and when the run ended."""
+"""What the audit needs to know about a run besides its journals: its kills, and when it ended."""
 
 from collections.abc import Mapping
 from pathlib import Path

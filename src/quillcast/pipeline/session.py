@@ -29,7 +29,7 @@ SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the CPU t
 LOCALHOST = "127.0.0.1"
 ANSWER_S = 5.0  # for each address of a master
 _QUESTION = struct.pack(">qbi1s", 14, 6, 1, b"/")
-"""Spark's request for a stream: its length, its kind, and the name. A master answers that there is none."""
+"""Spark's request for a stream: its length, its kind, and the name. A master answers that no such stream exists."""
 
 CONNECT_PORT = 15002  # of Spark Connect, if its URL has none
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -134,7 +134,7 @@ def check_remote(url: str) -> None:
 
 
 def _secured(plain: socket.socket, host: str) -> ssl.SSLSocket:
-    """The connection with TLS, instead of the plain one. Whose it is, Spark's client will check."""
+    """Wrap the plain connection in TLS. Spark's client will check the server's identity."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])

@@ -19,7 +19,7 @@ from quillcast.sim.story import MessageLog, Story
 from quillcast.sim.sweep import Outcome, Plan, outcomes
 from quillcast.sim.world import Broken
 
-PROGRESS_S = 10.0  # wide histories take seconds each, and twice as long by sources: a sweep of 100 takes minutes
+PROGRESS_S = 10.0  # wide histories take seconds each, twice as long with sources: a sweep of 100 takes minutes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise `LocalError` for options that cannot be used, or not together."""
+    """Raise `LocalError` for invalid options and combinations."""
     least_of = {"jobs": 1, "first": 0, "seed": 0, "scopes": 1}
     for name, least in least_of.items():
         number = getattr(options, name)
@@ -182,13 +182,13 @@ def _replay_command(outcome: Outcome, plan: Plan) -> str:
 
 
 class Progress:
-    """How far a sweep is, on standard error: a line that changes on a terminal, else one now and then."""
+    """The progress of a sweep, on standard error: a changing line on a terminal, otherwise a line now and then."""
 
     def __init__(self, began: float) -> None:
         self.shown_at = began
 
     def show(self, text: str) -> None:
-        """The sweep has come so far."""
+        """Show the current progress."""
         now = time.perf_counter()
         if sys.stderr.isatty():
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
@@ -197,7 +197,7 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Something else is printed next."""
+        """Remove the line before something else is printed."""
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

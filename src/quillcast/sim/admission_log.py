@@ -1,4 +1,4 @@
-"""What roots really admitted: which events have which positions in a topic, whether or not a peer remembers it."""
+"""What roots really admitted: the positions of a topic's events, whether or not a peer remembers them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class AdmissionLog:
                 yield line[at]
 
     def is_reliable(self, publisher: bytes, sequence: int) -> bool:
-        """Was an event admitted, and in reliable sessions only?"""
+        """Whether an event was admitted, and only in reliable sessions."""
         terms = {each.term for each in self.admitted(publisher, sequence)}
         return bool(terms) and not terms & self.best_effort
 

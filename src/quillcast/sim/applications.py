@@ -66,13 +66,13 @@ class Reader:
     ) -> None:  # fmt: skip
         """`told` is called with every loss report that the reader gets."""
         self.host, self.topic, self.number = host, topic, number
-        self.earliest = start == "earliest"  # it is told of all that it lost of what was written before, too
+        self.earliest = start == "earliest"  # loss reports then include events from before its start
         self._told = told
         self.name = f"{host.machine.number}.{host.machine.starts}.r{number}"
         self.asked_at = host.world.now
         self.started_at: float | None = None
         self.start: Position | None = None
-        self.knew: dict[Term, int] = {}  # other terms that its peer knew at the start, and how far each went
+        self.knew: dict[Term, int] = {}  # other terms that its peer knew at the start, and their ends then
         self.waits_for_nothing_in: Term | None = None  # its first term, if a best-effort session was known to follow
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
@@ -84,7 +84,7 @@ class Reader:
         self._looked_at = 0.0
         self._waited_for = False
         self.sessions: dict[int, tuple[float, int]] = {}
-        """In which roots admitted what it received: when the first of that came, and which one its peer knew then."""
+        """The sessions of received events: when each one's first event came, and the session its peer knew then."""
         self._subscription: Subscription = peer_of(host).subscribe(topic, self, start=start, warrant=warrant)
 
     # --- called by the peer
@@ -100,7 +100,7 @@ class Reader:
             self.waits_for_nothing_in = position.term
 
     def owed_from(self, term: Term) -> int:
-        """From which index on it is owed a term."""
+        """The index from which on it is owed the events of a term."""
         assert self.start is not None
         if term == self.start.term:
             return self.start.index
@@ -142,7 +142,7 @@ class Reader:
 
     @property
     def waits(self) -> str:
-        """For what bound of a scope it waits, in a sentence; empty if it need not."""
+        """The bound of a scope that it waits for, in a sentence; empty if it need not wait."""
         return peer_of(self.host).topics.subscribing.bounds().get(topic_id(self.topic), "")
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ class Reader:
 
 
 class WriterListener(Protocol):
-    """Is told of a writer's progress as soon as the writer is."""
+    """Hears of a writer's progress at the same time as the writer."""
 
     def acknowledged(self, writer: "Writer") -> None:
         """Events of the writer have positions."""
@@ -204,7 +204,7 @@ class Writer:
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
         self.written: list[float] = []  # when each event was published
         self.never_stable = RangeSet()  # events that the publisher reported as dropped, or as published best effort
-        self._stable_at: list[tuple[float, int]] = []  # when it learned of how many that they are stable
+        self._stable_at: list[tuple[float, int]] = []  # when it learned that this many are stable
         self.held_back = 0
         self.failures: list[QuillcastError] = []
         self.publisher: Publisher = peer_of(host).publisher(topic, self, warrant)
@@ -248,7 +248,7 @@ class Writer:
 
     @property
     def waits(self) -> str:
-        """For what bound it waits, in a sentence; empty if it need not."""
+        """The bound that it waits for, in a sentence; empty if it need not wait."""
         return peer_of(self.host).bound(self.publisher.topic) if self.host.alive else ""
 
     def knows_stable(self, number: int) -> bool:
@@ -256,7 +256,7 @@ class Writer:
         return number < self.publisher.stable and number not in self.never_stable
 
     def stable_by(self, at: float) -> int:
-        """Below which number all its events were stable by a time, as it had learned then."""
+        """The number below which, as it knew at a time, all its events were stable."""
         return max((end for learned_at, end in self._stable_at if learned_at <= at), default=0)
 
     @property

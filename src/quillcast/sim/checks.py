@@ -93,8 +93,8 @@ def check_tree(run: Observed, topic: str) -> None:
 def check_settings(run: Observed, topic: str) -> None:
     """A topic's tree and publishers use the same settings, and each request to change them has one answer.
 
-    A publisher that a root has no room to remember hears of other settings with its next event (docs/topics.md).
-    One that waits for a scope's bound does so when it begins.
+    A publisher that the root has no room to remember learns of other settings with its next event (docs/topics.md).
+    One that waits for a scope's bound learns of them when it begins.
     """
     what = f"settings of topic {topic}"
     used: dict[int | str, Descriptor] = {number: tree.descriptor for number, tree in run.trees(topic).items()}
@@ -146,7 +146,7 @@ def check_tables(run: Observed) -> None:
 
 
 def _check_streams(machine: Machine, peer: Peer, going_on: Container[Term]) -> None:
-    """A stream whose source is dead, or closed it, is over everywhere in the end. `going_on` are all others."""
+    """At the end, every stream that its source closed or left by dying is over everywhere. `going_on`: all others."""
     for tree in peer.topics.trees.values():
         for term, state in tree.sources.states.items():
             stream = tree.flow.others[term]
@@ -185,7 +185,7 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
 
 
 def _check_leases(what: str, leases: Mapping[bytes, OrphanedLease], peer: Peer, overdue: float) -> None:
-    """None has ended before the last rounds of housekeeping, and none outlasts a lease that begins now."""
+    """No lease ended before the last rounds of housekeeping, and none outlasts a lease that begins now."""
     latest = peer.host.now() + peer.config.topics.lease_s
     wrong = {short(node): lease.until for node, lease in leases.items() if not overdue <= lease.until <= latest}
     _holds(not wrong, f"{what} that end at {wrong}, and not between {overdue} and {latest}")

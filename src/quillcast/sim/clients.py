@@ -25,7 +25,7 @@ class SimClient:
             self._begin()
 
     def leave(self) -> None:
-        """It disconnects."""
+        """Disconnect."""
         if not self.gone:
             self.gone, scoping = True, peer_of(self.host).scoping
             scoping.hosting.end(self.id, self.topic, self.doing, self)
@@ -33,7 +33,7 @@ class SimClient:
 
     @property
     def waits(self) -> str:
-        """For what it waits, or why it was refused, in a sentence; empty if it need not."""
+        """What it waits for, or why it was refused, in a sentence; empty if neither."""
         if self.begun or self.gone:
             return ""
         return self.refusal or peer_of(self.host).scoping.hosting.obstacle(self.id)

@@ -1,7 +1,7 @@
 """Random compositions of scopes, forwarding policies and admissions, for histories that are random otherwise.
 
-Most machines are members of scopes, and scopes of other scopes. Each scope has a policy, or several that follow one
-another while the history's faults happen. Some topics have their events numbered by sources. The promises are the same.
+Most machines are members of scopes, and scopes of other scopes. Each scope has a policy, or several in succession
+while the history's faults happen. Some topics have their events numbered by sources. The promises are the same.
 """
 
 from random import Random
@@ -13,19 +13,19 @@ from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.sim.scenario import Policy, Scenario, ScopePlan
 from quillcast.sim.world import derived
 
-FREE = 2  # machines that are in no scope: they run the managers, and the overlay has a ring without any scope
+FREE = 2  # machines outside all scopes: they run the managers, and give the overlay a ring without any scope
 SCOPES_MAX = 4
 IN_SCOPE = 0.85  # of the other machines are in a scope
 WITHIN = 0.5  # of the scopes that may be are members of another one
 CHANGES = 0.4  # of the scopes change their policy
 PER_ORIGIN = 0.5  # of the scopes with `delay_optimised` have a tree for each origin
 BY_SOURCE = 0.25  # of the topics have their events numbered by sources
-SPLIT = 0.5  # of the scopes within others have another member lead to each entry point
+SPLIT = 0.5  # of the scopes within others use a different member for the channel to each entry point
 MANY = (1, 1, 2, 3)  # entry points, and members that pass bundles on to other scopes
 
 
 def composed(scenario: Scenario, seed: int) -> Scenario:
-    """The same with a composition that the seed draws, and no marks."""
+    """The scenario with a composition drawn from the seed, and no marks."""
     random = derived(seed, "composition")
     topics = [
         msgspec.structs.replace(plan, admission="source" if random.random() < BY_SOURCE else plan.admission)
@@ -41,12 +41,12 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
 
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
-    """The same with ways over borders and parameters of policies that the seed draws."""
+    """The scenario with border crossings and policy parameters drawn from the seed."""
     return shaped(bordered(scenario, seed), seed)
 
 
 def bordered(scenario: Scenario, seed: int) -> Scenario:
-    """The same with ways over the borders between scopes of a superscope that the seed draws."""
+    """The scenario with crossings of the borders between scopes of a superscope drawn from the seed."""
     random = derived(seed, "borders")
     scopes = [_bordered(random, scope) if scope.within else scope for scope in scenario.scopes]
     crossed = [
@@ -63,7 +63,7 @@ def _bordered(random: Random, scope: ScopePlan) -> ScopePlan:
 
 
 def shaped(scenario: Scenario, seed: int) -> Scenario:
-    """The same with parameters of the policies that the seed draws."""
+    """The scenario with policy parameters drawn from the seed."""
     random, scopes = derived(seed, "parameters"), list[ScopePlan]()
     for scope in scenario.scopes:
         parameters = {each: _parameters(random, each) for each in dict.fromkeys([scope.policy, *scope.then])}

@@ -25,7 +25,7 @@ class Crowding:
             self._close(self._since.pop(machine), now)
 
     def between(self, since: float, now: float) -> bool:
-        """Whether any peer was over it for that long at some time in this span."""
+        """Whether any peer was over its budget for that long at some time in this span."""
         for start in self._since.values():
             if now - start >= self.patience_s:
                 return True

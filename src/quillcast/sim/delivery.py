@@ -1,9 +1,9 @@
 """The promises of one topic, judged from the logs of its readers when a run is over (docs/delivery.md, *Guarantees*).
 
 ==================== ==========================================================================================
-rights               a reader or writer fails only where a list is against it. It does not go on where its peer knows
-                     that. A reader receives nothing of a session whose list is against it, and nothing of a writer
-                     that is not on the list is admitted in a root's session
+rights               a reader or writer fails only if a list excludes it, and stops once its peer knows that. A reader
+                     receives nothing of a session whose list excludes it. In a root's session, nothing is admitted
+                     of a writer that is not on the list
 always               no event reaches a handler twice, none is invented, a writer's events arrive in order, and
                      skipped events were reported lost
 losses are exact     an event is reported lost at most once and never arrives; a report names events that were owed,
@@ -42,8 +42,8 @@ from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
 START_S = 30.0  # by then a subscription is established; a guess: several times the longest repair
-UNSURE_S = 2.0  # how exactly peers know at least when an event of a source came (`forwarding.milestones`)
-UNSURE = 1 / 4  # ... and for how long a term has been over
+UNSURE_S = 2.0  # peers know at least this exactly when an event of a source came (`forwarding.milestones`)
+UNSURE = 1 / 4  # ... and this exactly how long a term has been over, as a fraction
 SETTLE_S = 20.0  # from the end of the last lease until everything must be stable; a guess
 
 
@@ -81,7 +81,7 @@ class Delivery:
     # --- rights
 
     def _check_rights(self, reader: Reader) -> None:
-        """It fails only where a list is against it. Then it goes on no more, and has nothing of that list's session."""
+        """It fails only if a list excludes it. Then it stops, and has received nothing of that list's session."""
         machine, who = reader.host.machine.number, f"access: {self._who(reader)}"
         for failure in reader.failures:
             may = _on_all(self.plan.lists_of_readers, machine) and self._has_right(machine, "subscribes")
@@ -91,7 +91,7 @@ class Delivery:
             mine = Credentials.of(machine).principal
             for session, (at, known_session) in reader.sessions.items():
                 if known_session > session:
-                    continue  # it is on a later list, and its peer may never have heard of this one
+                    continue  # it is on a later list, and its peer may not know this one
                 lists = [each for each in self.run.agreed(self.plan.name) if each.session == session > 0]
                 allowed = not lists or any(each.refusal("subscribe", mine) is None for each in lists)
                 self._holds(allowed, f"{who} received events of session {session} at {at:.3f} s, not being on its list")
@@ -105,7 +105,7 @@ class Delivery:
             self._holds(rule is None, f"{who} goes on at the end, though a peer of the topic's tree knows that {rule}")
 
     def _latest_in_use(self) -> Descriptor:
-        """The topic's latest settings that any peer of its tree knows. Others pass on none."""
+        """The topic's latest settings that any peer of its tree knows. Peers outside the tree pass on no settings."""
         topic = self.run.topics[self.plan.name]
         trees = [peer.topics.trees for _, peer in self.run.running()]
         return max((its[topic].descriptor for its in trees if topic in its), key=lambda each: each.version)
@@ -151,7 +151,7 @@ class Delivery:
                     )
 
     def _may_be_gone(self, reader: Reader, writer: Writer, event: Event) -> bool:
-        """Is it of a best-effort session, or did all die that had it, so that nobody knows of it in such a session?"""
+        """Whether an event may be unknown: it is of a best-effort session, or every peer that had it died."""
         if not self.plan.guarantees_change:
             return False
         return not self._reliable(event) or self._kept(reader, writer, event, writer.written[event.number]) is None
@@ -230,7 +230,7 @@ class Delivery:
         self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
 
     def _check_not_given(self, told: Told, came: set[Event], who: str) -> None:
-        """No position in a source's stream is reported whose event has come, unless the event stands in other terms."""
+        """No reported position in a source's stream has an event that came, unless that has other positions, too."""
         for publisher, (first, last) in self.ledger.events(told.term, told.first, told.last):
             if not told.term.of_source:
                 return
@@ -240,18 +240,18 @@ class Delivery:
             self._holds(not given, f"{who}, where numbers {given} of {writer} stand, which had arrived")
 
     def _came_long_before(self, reader: Reader, told: Told, writer: Writer, number: int) -> bool:
-        """Whether its source admitted an event before the reader began, by more than peers need to know that."""
+        """Whether its source admitted an event so long before the reader began that peers must know it."""
         if not told.term.of_source or reader.started_at is None or reader.earliest:
             return False
         source = next(each.machine for each in self.ledger.by_term[told.term])
         if self.plan.streams_end and self.leases.out_of_reach_of_some(source, reader.started_at):
-            return False  # the stream may have ended beyond a cut, before its source said there how old it is
+            return False  # the stream may have ended beyond a cut, before its source told anybody there how old it is
         known_from = reader.started_at - UNSURE_S - (told.at - reader.started_at) / PRECISION
         admitted = self.ledger.admitted(writer.publisher.id, number)
         return any(each.at < known_from for each in admitted if each.term == told.term)
 
     def _was_long_over(self, reader: Reader, told: Told) -> bool:
-        """Was it an earlier term, and over before the reader began by more than peers need to know that?"""
+        """Whether it was an earlier term that ended so long before the reader began that peers must know it."""
         admitted = self.ledger.by_term.get(told.term)
         if reader.start is None or reader.started_at is None or not (admitted and told.term < reader.start.term):
             return False
@@ -260,10 +260,10 @@ class Delivery:
         return known_at < reader.started_at
 
     def _over_at(self, reader: Reader, told: Told, last: Admission) -> float:
-        """When the last event of a term was there, as somebody knew whom the reader's peer could ask.
+        """When the last event of a term existed, as known to a peer that the reader's peer could ask.
 
-        If the root that admitted it has ended, or is out of reach, others know only when it came to them: those of them
-        that have not ended and are in reach.
+        If the root that admitted it has ended or is out of reach, living peers in reach know only when the event
+        reached them.
         """
         reach = self.leases.reach
         in_reach = reach.group(reader.host.machine.number, told.at)
@@ -295,7 +295,7 @@ class Delivery:
     def _came_before(self, reader: Reader, writer: Writer, number: int) -> bool:
         """Whether the term in which the subscription began had the event before its start.
 
-        A former term that goes further than the reader's peer knew may hold the event, too, and nobody need know that.
+        A former term that reaches further than the reader's peer knew may hold the event, too. No peer need know that.
         """
         places = self.ledger.positions(writer.publisher.id, number)
         return reader.start is not None and any(
@@ -348,9 +348,9 @@ class Delivery:
                 )
 
     def _unsettled(self, reader: Reader, places: dict[Event, list[Position]]) -> set[Term]:
-        """The streams of which a reader that ended got its first event so late that nobody had said what came before.
+        """The streams whose first event reached a reader so late that drops before it may not be reported by its end.
 
-        That may take a lease.
+        Such a report may take a lease.
         """
         first: dict[Term, float] = {}
         for entry in reader.log:
@@ -360,9 +360,9 @@ class Delivery:
         return {term for term, at in first.items() if term.of_source and ended_at - at < self.config.topics.lease_s}
 
     def _check_not_older(self, reader: Reader, told: Told) -> None:
-        """A report of drops in a source's stream reaches back no further than it knows when its events came.
+        """No report of drops in a source's stream names events from long before the subscription.
 
-        If it is gone, nobody need know that.
+        If the source has gone, no peer need know their age.
         """
         who = f"reports: {self._who(reader)} learned at {told.at:.3f} s that it lost {self._range(told)}"
         events = self.ledger.events(told.term, told.first, told.last) if told.term.of_source else ()
@@ -387,7 +387,7 @@ class Delivery:
         return reader.start <= place
 
     def _is_older(self, reader: Reader, event: Event) -> bool:
-        """Whether it was there before the reader began: in its own term, or in a stream of which it may learn later."""
+        """Whether an event existed before the reader began: in its first term, or in a stream it may learn of later."""
         writer = self.writers[event.writer]
         admitted = self.ledger.admitted(writer.publisher.id, event.number)
         in_stream = any(each.term.of_source and each.at <= (reader.started_at or 0.0) for each in admitted)
@@ -423,11 +423,11 @@ class Delivery:
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
     def _refused(self, writer: Writer, number: int) -> bool:
-        """Was the writer told that a list or a bound is against it before the event had a position?"""
+        """Whether a list or bound excluded the writer, which was told so, before the event had a position."""
         return bool(writer.failures or writer.waits) and not any(self.ledger.admitted(writer.publisher.id, number))
 
     def _blocked_until(self, event: Event, written: float, came: float) -> float:
-        """When a topic that waits, maybe for a while only, last admitted it: a share that is used up holds it back."""
+        """When a topic with slow = wait, for some time at least, last admitted the event: a full share delays it."""
         waits = not self.cuts or "wait" in {self.plan.slow, *(change.slow for change in self.plan.changes)}
         if not waits or not self.run.half_full.between(written, came):
             return written
@@ -476,7 +476,7 @@ class Delivery:
         return None
 
     def _has_and_keeps(self, reader: Reader, event: Event, at: float) -> bool:
-        """Whether it received the event, and its peer need not have left the tree or discarded copies since."""
+        """Whether it received the event, and its peer has kept it: it neither left the tree nor discarded copies."""
         subscribed = reader.host.alive and reader.ended_at is None
         return subscribed and event in self.heard_by[reader.name] and not self._shed_copies(reader, at)
 
@@ -506,17 +506,18 @@ class Delivery:
         return self._bound_exceeded(reader, writer, event, at)
 
     def _roots_had_not_met(self, reader: Reader, event: Event, at: float) -> bool:
-        """Did it begin so recently under another root than all that called an event of a source stable?"""
+        """Whether its root had not yet met any of the roots that declared an event of a source stable."""
         vouched = [self.run.world.machines[number].node_id for number in self.run.vouched.get(event, ())]
         if reader.start is None or reader.started_at is None or not vouched or at - reader.started_at >= MEET_S:
             return False
         return not any(reader.start.term.is_of(node) for node in vouched)
 
     def _beside(self, reader: Reader, writer: Writer, event: Event) -> str:
-        """Why its lease says nothing of an event: no root from its own on admitted it, and its peer knew none that did.
+        """Why the reader's lease does not cover an event; empty if it does.
 
-        These were roots beside its own, so that publishers sent them nothing again that was stable there. One that
-        follows another counts on: terms with one number belong to roots that did not know of each other.
+        Only roots beside its own admitted the event, and its peer knew none of them. Their publishers do not send
+        again what was stable there. A root that follows another has a higher counter: roots whose terms have equal
+        counters did not know of each other.
         """
         terms = {admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)}
         if reader.start is None or not terms or terms & {reader.start.term, *reader.knew}:
@@ -526,9 +527,9 @@ class Delivery:
         return "it had no lease of the roots that admitted it"
 
     def _overtaken(self, reader: Reader, writer: Writer, event: Event) -> str:
-        """Whether a later event, of a best-effort session, came from beyond a partition first: order forbids it then.
+        """Why order forbids an event: a later one of a best-effort session came first, from beyond a partition.
 
-        Nobody waits in such a session (docs/sessions.md, *What can go wrong*).
+        In such a session peers do not wait for missing events (docs/sessions.md, *What can go wrong*).
         """
         if not self.plan.guarantees_change:
             return ""
@@ -543,7 +544,7 @@ class Delivery:
         return ""
 
     def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
-        """Whether a budget ran out since the reader was up to date, or the publisher had dropped its events.
+        """How a bound explains a loss: a budget ran out since the reader was up to date, or its publisher dropped it.
 
         This does not excuse a run without faults: then publishers are held back, and no healthy subscriber is
         affected.
@@ -586,11 +587,11 @@ class Delivery:
             )
 
     def _has_right(self, machine: int, doing: Doing) -> bool:
-        """Do the scopes of a machine let it do this?"""
+        """Whether the scopes of a machine let it do this."""
         return all(plan.lets(machine, doing) for plan in self.run.scenario.scopes)
 
     def _check_list_of_writers(self, writer: Writer) -> None:
-        """It does not go on against the list that its peer knows, and no session admitted anything against its own."""
+        """It stops if the list that its peer knows excludes it, and no session admitted events against its own list."""
         mine = Credentials.of(writer.host.machine.number).principal
         if writer.lives and not writer.failures and not writer.publisher.closed:
             rule = peer_of(writer.host).topics.descriptors[self.run.topics[self.plan.name]].refusal("publish", mine)
@@ -606,7 +607,7 @@ class Delivery:
     # --- helpers
 
     def _reliable(self, event: Event) -> bool:
-        """Was it admitted in reliable sessions only?"""
+        """Whether it was admitted only in reliable sessions."""
         if not self.plan.guarantees_change or event.number < 0:
             return self.plan.delivery == "reliable"
         return self.ledger.is_reliable(self.writers[event.writer].publisher.id, event.number)

@@ -1,4 +1,4 @@
-"""The faults of a scenario: what each does to which peers, and for how long.
+"""The faults of a scenario: what each does, to which peers, and for how long.
 
 A selector names the peers of a fault. It is resolved when the fault begins:
 

@@ -37,7 +37,7 @@ JOIN_S = 1.5
 LEASE_S = 8.0
 FAULTS_FROM_S, FAULTS_UNTIL_S = 6.0, 12.0
 TOPIC = "t0"
-ANOTHER_TOPIC = 0.15  # of the histories have a second topic, in addition to their shapes
+ANOTHER_TOPIC = 0.15  # of the histories have a second topic in addition to their shapes
 SESSIONS = 0.1  # of those histories open sessions of the first topic: two thirds of these change its guarantee
 CHANGED_SETTINGS = 0.05  # of the histories in which everybody may publish change how the first topic treats the slow
 NEAR_DIGITS = 8  # hexadecimal digits that a peer arriving next to a topic's id shares with that id
@@ -178,7 +178,7 @@ def _topic(random: Random, draft: Draft) -> TopicPlan:
 
 
 def _change_settings(random: Random, draft: Draft) -> None:
-    """Programs change the topic's settings, two of them maybe at the same time. With a list only its owner could."""
+    """Programs change the topic's settings, perhaps two at the same time. With a list, only its owner could."""
     if draft.publishers or random.random() >= CHANGED_SETTINGS:
         return
     for _ in range(random.randint(1, 3)):
@@ -188,7 +188,7 @@ def _change_settings(random: Random, draft: Draft) -> None:
 
 
 def _open_sessions(random: Random, draft: Draft) -> None:
-    """Programs change what the topic promises, two of them maybe at the same time."""
+    """Programs change the topic's guarantee, perhaps two at the same time."""
     if not draft.publishers and random.random() < SESSIONS:
         draft.changes += session_changes(random, draft.peers, draft.until_s)
 
@@ -285,7 +285,7 @@ def _known_again(draft: Draft) -> None:
 
 
 def _with_a_list(draft: Draft) -> None:
-    """The topic's owner lets some publish, and others try, while peers come and go next to the topic's id."""
+    """The topic's owner lets some peers publish, and others try, while peers come and go next to the topic's id."""
     random = draft.random
     draft.publishers = list(draft.writers)
     others = [peer for peer in range(draft.peers) if peer not in draft.writers]
@@ -321,7 +321,7 @@ def _lossy(draft: Draft) -> None:
 
 
 def _crowded(draft: Draft) -> None:
-    """Slow readers, slow network paths and paused peers, one upon another."""
+    """Slow readers, slow network paths and paused peers at the same time."""
     random = draft.random
     for _ in range(random.randint(2, 4)):
         at_s, for_s = draft.soon(), random.uniform(2, LEASE_S)

@@ -1,7 +1,8 @@
-"""A judge of leases: none of a lost child holds events back for long after the child speaks elsewhere in the tree.
+"""A judge of leases: that of a lost child ends soon after the child reports elsewhere in the tree.
 
-A peer that loses a child holds its lease, because the child may need what comes. That ends when the child is known to
-have another parent (docs/decisions/leadership-transfer.md, *A child that was lost*), long before the lease would.
+A peer that loses a child holds its lease, which holds back stability, because the child may need later events. It
+drops the lease early when it learns that the child has another parent (docs/decisions/leadership-transfer.md, *A child
+that was lost*).
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +20,14 @@ Key = tuple[int, bytes, bytes]
 
 
 class HeldLeases:
-    """Since when peers have held the leases of children that speak elsewhere, each of them all that time."""
+    """Since when peers have continuously held the leases of children that report elsewhere."""
 
     def __init__(self, run: Observed) -> None:
         self.run = run
         self.since: dict[Key, float] = {}
 
     def check(self) -> None:
-        """Raise `Broken` if a child has spoken elsewhere for longer than trees take to meet."""
+        """Raise `Broken` if a child has reported elsewhere for longer than trees take to merge."""
         now, peers = self.run.world.now, {machine.number: peer for machine, peer in self.run.running()}
         numbers: dict[bytes, int] = {peer.host.me: number for number, peer in peers.items()}
         self.since = {key: self.since.get(key, now) for key in self._held(peers, numbers)}
@@ -50,14 +51,14 @@ class HeldLeases:
                             yield machine, topic, node
 
     def _meet(self, way: list[int], other: list[int]) -> bool:
-        """Do both ways lead to one root, and are all on them together?"""
+        """Whether both paths lead to one root, and all machines on them can reach each other."""
         here = way[0]
         ends = way[-1] == other[-1] and here not in other
         return ends and all(self.run.reach.now_with(here, each) for each in (*way, *other))
 
 
 def _speaks(peer: Peer, topic: bytes, former: Move | None) -> bool:
-    """Is it below another parent, and does it speak for all that were below it?"""
+    """Whether a child has another parent, and still reports for all that were below it."""
     tree = peer.topics.trees.get(topic)
     if tree is None or tree.parent is None or former is None:
         return False
@@ -65,7 +66,7 @@ def _speaks(peer: Peer, topic: bytes, former: Move | None) -> bool:
 
 
 def _way_up(machine: int, trees: Mapping[int, Tree | None], numbers: dict[bytes, int]) -> list[int]:
-    """The machines from one up to the root of its tree, or to where that ends."""
+    """The machines from one up to the root of its tree, or as far as the path leads."""
     way = [machine]
     while (parent := _parent(trees[way[-1]])) in numbers and numbers[parent] not in way:
         way.append(numbers[parent])

@@ -40,25 +40,25 @@ class Machine:
         return f"Machine({self.number}, {short(self.node_id)})"
 
     def count_start(self, now: float) -> None:
-        """A process starts: what its disk has now is what an old copy of it would have."""
+        """Count a process start, and save the disk's content as its old copy."""
         self.starts += 1
         self.started_at = now
         self.stale_files = self.files.copy()
 
     def run(self, host: "SimHost") -> None:
-        """From now on this process runs here."""
+        """Run this process here from now on."""
         self.host = host
 
     def stop(self) -> None:
-        """Nothing runs here any more."""
+        """Note that nothing runs here now."""
         self.host = None
 
     def switch_off(self, cut: int | None) -> None:
-        """It has no power, and this cut keeps everybody from it; None: it has power again."""
+        """Note that the machine has no power, and that this cut isolates it. None: it has power again."""
         self.off_by = cut
 
     def replace_disk(self, files: Files) -> None:
-        """It has another disk."""
+        """Give the machine another disk."""
         self.files = files
 
 
@@ -79,12 +79,12 @@ class SimHost(Process):
         self.table = Links(self, exchange)
         self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
-        self.sent: dict[bytes, int] = {}  # control messages, by the peer that they are for, since `take_sent`
+        self.sent: dict[bytes, int] = {}  # control messages since `take_sent`, by recipient
         self.groups: dict[bytes, tuple[UdpGroup, bytes]] = {}  # multicast groups by the ids of their contacts
         self.peer: Inputs
 
     def serve(self, peer: Inputs) -> None:
-        """This is the peer that runs here."""
+        """Set the peer that runs here."""
         self.peer = self.inputs = peer
 
     # --- orders
@@ -116,7 +116,7 @@ class SimHost(Process):
             world.at(at, end.far.receive, wire)
 
     def take_sent(self) -> dict[bytes, int]:
-        """How many control messages were sent since the last call, by the peer that they were for."""
+        """Return the number of control messages sent since the last call, by recipient."""
         sent, self.sent = self.sent, {}
         return sent
 
@@ -175,7 +175,7 @@ class SimHost(Process):
     # --- helpers
 
     def _carry_to_group(self, group: Contact, wire: Any, size_bytes: int) -> None:
-        """Send a bundle to all who take part with the same key: each gets it by itself, whole or not at all."""
+        """Send a bundle to all members with the same key. Each receives it independently, whole or not at all."""
         network, here, known = self.world.network, self.number, self.groups[group.node_id]
         datagrams = -(-size_bytes // known[0].fragment_bytes)
         for links in self.exchange.others(self.number):
@@ -190,7 +190,7 @@ class SimHost(Process):
                 self.world.after(delay_s, there.datagram, (group, wire))
 
     def datagram(self, arrived: tuple[Contact, Any]) -> None:
-        """A bundle arrived over a multicast group."""
+        """Receive a bundle from a multicast group."""
         group, wire = arrived
         if self.runs(self.datagram, arrived) and group.node_id in self.groups:
             bundle = self.world.unpack(wire)
@@ -208,7 +208,7 @@ class SimHost(Process):
             self.hand_in(self.inputs.bundle, self.contact, bundle)
 
     def _echo(self, asked: tuple[Contact, int, float]) -> None:
-        """A measurement's answer has arrived, or never will."""
+        """End a measurement: its answer has arrived, or will not."""
         to, there, round_trip_s = asked
         answer = self.exchange.echo(self, there, to)
         if answer is None:

@@ -1,16 +1,16 @@
-"""Judges that check a run while it goes on: each compares what a program is told with what is true in the world then.
+"""Judges that check a run while it lasts: each compares what a program is told with the state of the world then.
 
 ======== ==============================================================================================================
 stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease has
          received it
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
-         it, and it was not stable already when a subscriber to what comes from now on asked; if the report is
-         uncertain, none of them knows what the event was, unless buffers were full
-bounds   at every checked step, what a peer keeps is within the bounds of its settings
+         it; a subscriber to new events is told of none that was stable when it asked; if the report is uncertain,
+         none of those peers knows what the event was, unless buffers were full
+bounds   at every checked step, a peer keeps no more than its settings allow
 storm    no peer sends another one 300 control messages in a second, whatever has failed
 access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s;
-         one that knows who may publish neither admits events of others, nor delivers those that others number, or
-         that a root numbered beyond a partition
+         one that knows who may publish admits no events of others, and delivers none of them that others numbered,
+         or a root beyond a partition
 ======== ==============================================================================================================
 
 docs/decisions/judges.md says which text of docs/delivery.md each judge checks, and how it was read.
@@ -31,8 +31,8 @@ from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
-SPREAD_S = 1.0  # until all who look for an event know that somebody has got it; ten reports
-MESSAGES_MAX = 300  # control messages from one peer to another in a second; twice what 1,000 histories needed
+SPREAD_S = 1.0  # until all peers that look for an event know that another has got it; ten reports
+MESSAGES_MAX = 300  # control messages from one peer to another in a second; twice the most in 1,000 histories
 
 
 class Judges:
@@ -41,13 +41,13 @@ class Judges:
     def __init__(self, run: Observed) -> None:
         self.run, self.reach, self.config = run, run.reach, run.scenario.config
         self.leases = Leases(run.reach, self.config, run.topics)
-        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # when who learned which topic's settings
+        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # when a process learned a topic's settings
         self.plans: dict[bytes, TopicPlan] = {run.topics[plan.name]: plan for plan in run.scenario.topics}
 
     # --- stable
 
     def told_stable(self, writer: Writer, before: int) -> None:
-        """A writer was told that its events from number `before` on are stable: is it true?"""
+        """Check that events from number `before` on are stable, as a writer was told."""
         plan = self.plans[self.run.topics[writer.topic]]
         if writer.publisher.term.of_source:
             root = self._term(writer)
@@ -92,15 +92,15 @@ class Judges:
         return written - reader.started_at < MEET_S and reader.start.term != self._term(writer)
 
     def _term(self, writer: Writer) -> Term:
-        """The term of the root under which it publishes, which numbers its events or not."""
+        """The term of the root under which it publishes, even if that does not number its events."""
         term = writer.publisher.term
         return peer_of(writer.host).topics.trees[self.run.topics[writer.topic]].term if term.of_source else term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
-        """Whether a budget ran out since the reader was up to date, or shortly before: then its lease is cut first.
+        """Whether a budget ran out since the reader was up to date, or shortly before: its lease may then be cut.
 
         It has a lease again when it has caught up and has had time to report so. `lost`: when the lost event was
-        written. What is not lost may be late because a peer on the way discarded, for want of room, what others needed.
+        written. If none is lost, one may be late because a peer on its path was full and discarded it.
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
         since = max(given, default=0.0) if lost is None else lost
@@ -113,7 +113,7 @@ class Judges:
     # --- loss
 
     def told_lost(self, reader: Reader, told: Told) -> None:
-        """A reader was told of a loss: was it avoidable?"""
+        """Check that a loss that a reader was told of was unavoidable."""
         topic = self.run.topics[reader.topic]
         plan = self.plans[topic]
         if plan.delivery != "reliable" or reader.started_at is None:
@@ -129,7 +129,7 @@ class Judges:
         near = {number: peer for number, peer in near.items() if not self._struck_off(plan, told.term, number, peer)}
         for number in self._just_repaired(topic) - {reader.host.machine.number}:
             near.pop(number, None)
-        if told.why == "start":  # of what came before a start, only the parent was asked, some time ago
+        if told.why == "start":  # only the parent was asked for events from before a start, some time ago
             self._kept_above(reader, told)
             near = {number: peer for number, peer in near.items() if number == reader.host.machine.number}
         if not told.publisher:  # its events may still arrive under another term
@@ -144,7 +144,7 @@ class Judges:
                 self._avoidable(reader, writer, told, number, begin, end)
 
     def _before_it_asked(self, reader: Reader, writer: Writer, told: Told) -> None:
-        """Nobody who asks for what comes from now on is told of events that were stable by then."""
+        """A subscriber to new events is not told of losing events that were stable when it asked."""
         assert reader.start is not None
         stable = writer.never_stable.missing(told.first, min(told.last, writer.stable_by(reader.asked_at)))
         if reader.earliest or told.term != reader.start.term or not stable:
@@ -156,12 +156,12 @@ class Judges:
         )
 
     def _just_repaired(self, topic: bytes) -> set[int]:
-        """Which peers got missing events so lately that others may give these up before they hear of it."""
+        """Peers that got missing events so recently that others may not know it, and give these up."""
         lately = self.run.traced(self.run.world.now - SPREAD_S)
         return {machine for machine, record in lately if isinstance(record, Repaired) and record.topic == topic}
 
     def _kept_above(self, reader: Reader, told: Told) -> None:
-        """An earliest start is where the parent's buffer begins, if that reaches further back than its own peer's."""
+        """An `earliest` start reaches back as far as the parent's buffer, if that goes back further than the peer's."""
         topic, peer = self.run.topics[reader.topic], peer_of(reader.host)
         parent = peer.topics.trees[topic].parent
         running = {each.host.contact: each for _, each in self.run.running()}
@@ -170,7 +170,7 @@ class Judges:
             return
         subscription = next(each for each in peer.topics.trees[topic].subscriptions if each.subscriber is reader)
         for term, index in self._places(reader, told):
-            live = above.flow.live(term) is not None and not term.is_of(reader.host.me)  # of its own nothing comes back
+            live = above.flow.live(term) is not None and not term.is_of(reader.host.me)  # its own events do not return
             cursor = subscription.term_cursor(term) if live else None
             if cursor is not None and above.flow.kept_before(term, cursor.start) <= index < cursor.start:
                 raise Broken(
@@ -180,7 +180,7 @@ class Judges:
                 )
 
     def _places(self, reader: Reader, told: Told) -> Iterator[Position]:
-        """Where the events that a report names stood."""
+        """The positions of the events that a report names."""
         for number in range(told.first, told.last):
             if told.publisher:
                 yield from self.run.ledgers[reader.topic].positions(told.publisher, number)
@@ -188,7 +188,7 @@ class Judges:
                 yield Position(told.term, number)
 
     def _struck_off(self, plan: TopicPlan, term: Term, number: int, peer: Peer) -> bool:
-        """Is this the source of a stream, taken off the list? Nobody takes anything from it, so nobody asks it."""
+        """Whether this peer is a stream's source and was taken off the list: then nobody asks it for events."""
         if not (plan.lists_of_writers and term.of_source and term.is_of(peer.host.me)):
             return False
         known = peer.topics.descriptors[self.run.topics[plan.name]]
@@ -208,7 +208,7 @@ class Judges:
             )
 
     def _disowned(self, writer: Writer, number: int) -> bool:
-        """Is it of somebody on no list, so that only roots admitted it that knew no owner of the topic?"""
+        """Whether an event's writer is on no list, and only roots that knew no owner of the topic admitted it."""
         admitted = self.run.ledgers[writer.topic].admitted(writer.publisher.id, number)
         return not (writer.may_publish or any(each.term.owned or each.term.of_source for each in admitted))
 
@@ -238,7 +238,7 @@ class Judges:
                 )
 
     def _ended_beyond(self, reader: Reader, told: Told) -> bool:
-        """Did a stream end with its session where the reader had no lease? Then nobody is asked what stood in it."""
+        """Whether a stream ended with its session while the reader had no lease: nobody is asked for its events."""
         session = peer_of(reader.host).topics.trees[self.run.topics[reader.topic]].session
         if not (told.term.of_source and told.term.session < session) or self._goes_on(reader.topic, told.term):
             return False
@@ -250,12 +250,12 @@ class Judges:
         )
 
     def _goes_on(self, topic: str, stream: Term) -> bool:
-        """Does its source number events in a stream?"""
+        """Whether a stream's source still numbers events in it."""
         own = (tree.sources.own for tree in self.run.trees(topic).values())
         return any(each is not None and each.term == stream and not each.closing for each in own)
 
     def _reachable(self, machine: int) -> Iterator[tuple[int, Peer]]:
-        """Peers that this one could reach long enough to join a tree and to ask all peers there for an event."""
+        """Peers that this one could reach for long enough to join a tree and ask all peers there for an event."""
         since = self.run.world.now - self.config.topics.give_up_s - JOINED_S
         for other, peer in self.run.running():
             if self.reach.together(machine, other.number, since):
@@ -264,13 +264,13 @@ class Judges:
     # --- bounds
 
     def within_bounds(self, peer: Peer, charged_bytes: int) -> None:
-        """Check that a peer keeps no more than its settings allow. Bytes charged to senders still hold those back."""
+        """Check that a peer keeps no more than its settings allow. Bytes charged to senders still hold these back."""
         number = self._number(peer)
         topics = self.run.scenario.config_of(number).topics
         mine = [each for group in peer.topics.publishing.publishers.values() for each in group.values()]
         little_bytes = min(topics.window_bytes, topics.budget_bytes // LITTLE_PARTS)
         passing_bytes = topics.window_bytes + 2 * little_bytes  # of repairs, for which full buffers wait, and others
-        passing_bytes += topics.window_bytes  # of what came before earlier events of its publisher
+        passing_bytes += topics.window_bytes  # of events that came before earlier ones of their publisher
         bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + passing_bytes
         kept, largest = holdings.kept_bytes(peer)
         bound += largest  # the one that exceeded a bound
@@ -298,9 +298,9 @@ class Judges:
     # --- storms
 
     def no_storm(self) -> None:
-        """Called once a second: peers of small networks with a few events a second that say more go round in circles.
+        """Check once a second that no peer sends too many messages, as peers that answer each other endlessly would.
 
-        A faster network would let them say far more.
+        Simulated networks are small, with a few events a second. A faster network would need far more messages.
         """
         for machine, _ in self.run.running():
             for node, sent in machine.host.take_sent().items() if machine.host is not None else ():
@@ -313,7 +313,7 @@ class Judges:
     # --- access
 
     def admitted(self, machine: int, record: Admitted) -> None:
-        """A root admitted events: did it use the settings that the topic was created with?"""
+        """Check that a root that admits events uses the settings that the topic was created with."""
         plan = self.plans.get(record.topic)
         if plan is None or plan.name not in self.run.created:
             return
@@ -334,7 +334,7 @@ class Judges:
                 )
 
     def delivered(self, machine: int, record: Delivered) -> None:
-        """A peer gave its subscribers events that their source numbered, or another side's root: may it publish?"""
+        """Check that a publisher may publish when a peer delivers its events from a source or another side's root."""
         plan = self.plans[record.topic]
         if plan.publishers and (record.term.of_source or self._came_across(machine, record, plan.name)):
             peer = next(each for other, each in self.run.running() if other.number == machine)
@@ -342,10 +342,10 @@ class Judges:
                 self._listed(plan, record.publisher, f"peer {machine} delivers")
 
     def _came_across(self, machine: int, record: Delivered, topic: str) -> bool:
-        """Did a peer receive what was admitted while it could not reach the root that did?"""
+        """Whether a peer could not reach the root that admitted the events when it admitted them."""
         admitted = (each for each in self.run.ledgers[topic].admitted(record.publisher, record.first))
         groups = ((each.machine, self.reach.group(machine, each.at)) for each in admitted if each.term == record.term)
-        return any(group and root not in group for root, group in groups)  # none: its process was paused
+        return any(group and root not in group for root, group in groups)  # an empty group: its process was paused
 
     def _listed(self, plan: TopicPlan, publisher: bytes, who: str) -> None:
         if plan.publishers and not (writer := self.writer(publisher)).may_publish:

@@ -1,8 +1,8 @@
-"""Which subscribers had a live lease when, observed from outside: the promises of docs/delivery.md hold for them.
+"""When which subscribers had a live lease, observed from outside: the promises of docs/delivery.md hold for these.
 
-A lease runs for `lease_s` after the last report from a subscriber. What a peer knows of leases is the mechanism under
-test. Here a lease has ended only if subscriber and publisher really could not reach each other for that long, and it
-exists again once they were connected long enough to find each other.
+A lease runs for `lease_s` after the last report from a subscriber. Peers' own knowledge of leases is under test, so it
+is not used: here a lease ends only if subscriber and publisher really could not reach each other for that long. It
+exists again once they were connected for long enough to find each other.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ JOINED_S = 2 * MEET_S  # ... and their trees are merged; a guess: as long again
 
 
 def bound_s(config: Config) -> float:
-    """The longest time without news of an event, from its writing or from the last fault.
+    """The longest time until an event is delivered or reported lost, from its writing or from the last fault.
 
-    Trees merge first. Then whatever is missing is found, or given up: after a lease in which no link report offered it
-    (which may begin when another lease has ended), when its term is discarded, or when all peers have refused it.
+    Trees merge first. Then missing events are found or given up: after a lease in which no link report offered them
+    (which may begin when another lease has ended), when their term is discarded, or when all peers have refused them.
     """
     topics = config.topics
     return JOINED_S + max(2 * topics.lease_s, topics.past_terms_s) + topics.give_up_s
@@ -36,8 +36,8 @@ class Leases:
     def ended(self, reader: Reader, machine: int, written: float) -> str:
         """Why the reader had no lease with the part of the network that `machine` was in; empty if it had one.
 
-        That part is the machine, or those that could reach it while the reader could not: the machine itself may have
-        been dead for a while.
+        That part includes the machines that could reach it while the reader could not, because the machine itself may
+        have been dead for a while.
         """
         assert reader.started_at is not None
         mine, lease_s = reader.host.machine.number, self.config.topics.lease_s
@@ -45,7 +45,7 @@ class Leases:
             if span.end + JOINED_S < reader.started_at or written >= span.end + JOINED_S:
                 continue
             when = f"from {span.start:.1f} to {span.end:.1f} s"
-            # A paused process accuses nobody of what happened meanwhile: it notices a lost parent that much later.
+            # A paused process blames no peer for the time of its pause, so it notices a lost parent later.
             later_s = MEET_S if self.reach.process_paused(mine, span) else 0.0
             if span.length_s + later_s >= lease_s - self.slack_s:
                 return f"it was out of reach of peer {machine} {when}"
@@ -54,18 +54,18 @@ class Leases:
         return self._ended_beside_a_rival(self.topics_by_name[reader.topic], written)
 
     def just_met(self, reader: Reader, machine: int, at: float) -> bool:
-        """Was the reader out of reach of a machine's part of the network, until their trees can just have merged?"""
+        """Whether the reader was out of reach of a machine's part of the network until too lately for trees to merge."""
         spans = self._spans(reader.host.machine.number, machine)
         return any(span.start < at <= span.end + JOINED_S for span in spans)
 
     def out_of_reach_of_some(self, machine: int, at: float) -> bool:
-        """Could another peer not reach a machine at a time, because of a cut or a pause, or until shortly before?"""
+        """Whether a cut or a pause kept another peer from reaching a machine at a time, or until shortly before."""
         others = (each.number for each in self.reach.world.machines if each.number != machine)
         spans = (span for other in others for span in self.reach.apart(other, machine, MEET_S))
         return any(span.start < at <= span.end + JOINED_S for span in spans)
 
     def _ended_beside_a_rival(self, topic: bytes, written: float) -> str:
-        """Whether leases may have ended because the peer closest to the topic reached none of its replicas directly.
+        """How leases may have ended because the peer closest to the topic reached none of its replicas directly.
 
         Then another peer may have become root, and nothing is promised while the two cannot reach each other for longer
         than a lease (docs/delivery.md, *Roots that move*).

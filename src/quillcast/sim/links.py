@@ -178,7 +178,7 @@ class End:
             self.links.lost(self)
 
     def refused(self) -> None:
-        """There is no process at the other side. This end is told, if the network lets that through."""
+        """Learn that there is no process at the other side, if the network lets that through."""
         world = self.host.world
         if world.network.blocked(self.there, self.host.number):
             self.unanswered()
@@ -293,7 +293,7 @@ class End:
             self.host.world.after(self.queue[0][2] / self.width, self._squeezed, self.squeezes)
 
     def _squeezed(self, squeezes: int) -> None:
-        """The first queued bundle has passed. If the path is cut, it waits for `look`."""
+        """Send the next queued bundle, because the first has passed. If the path is cut, it waits for `look`."""
         if squeezes != self.squeezes:
             return
         if not self.open:  # nobody looks any more: the kernel sends what it has, if the machine has power

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from quillcast.sim.topology import Topology
 
 RETRANSMIT_S_MIN = 0.2  # the shortest retransmission time-out of Linux's TCP (TCP_RTO_MIN)
-RETRANSMIT_S_MAX = 3.0  # a restored link is noticed within this; a guess, for TCP may take as long as the outage
+RETRANSMIT_S_MAX = 3.0  # a restored link is noticed within this time; a guess: TCP may take as long as the outage
 REORDER_DELAYS = 4.0  # a datagram out of order is late by up to this many delays; a guess
 
 

@@ -1,4 +1,4 @@
-"""The observable state of a run, for judges and checks. They use nothing else."""
+"""The observable state of a run. Judges and checks use nothing else."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ from quillcast.sim.world import World
 
 
 class AskedChange:
-    """A program on a host asked for other settings of a topic."""
+    """A request of a program on a host to change a topic's settings."""
 
     def __init__(self, host: SimHost, topic: str, at: float) -> None:
         self.host, self.topic, self.at = host, topic, at
@@ -43,14 +43,14 @@ class Observed:
             self.topics[name]: ledger for name, ledger in self.ledgers.items()
         }
         self.reach = Reach(world, self._entries)
-        self.vouched: dict[Event, list[int]] = {}  # events of sources that are stable: which root said so
+        self.vouched: dict[Event, list[int]] = {}  # events of sources that are stable: the roots that declared it
         self.clients: list[SimClient] = []
         self.crowding = Crowding(scenario.config)
         self.half_full = Crowding(scenario.config, 1 / 2)  # more than a topic that waits may keep (`state/shares.py`)
         self._calm_at = 0.0
 
     def agreed(self, topic: str) -> list[Descriptor]:
-        """The descriptors of a topic that programs were told to stand."""
+        """The descriptors of a topic that programs were told are in force."""
         answers = [answer for asked in self.asked_changes if asked.topic == topic for answer in asked.answers]
         made = [self.created[topic]] if topic in self.created else []
         return [*made, *(answer for answer in answers if isinstance(answer, Descriptor))]
@@ -62,12 +62,12 @@ class Observed:
                 yield machine, peer_of(machine.host)
 
     def members(self) -> Iterator[tuple[Machine, Peer]]:
-        """Those of them that have a place in the ring, or are to have one."""
+        """The running peers that have a place in the ring, or will have one."""
         outside = self.scenario.outside
         return ((m, peer) for m, peer in self.running() if m.number not in outside and not peer.overlay.outside)
 
     def candidates(self) -> Iterator[tuple[Machine, Peer]]:
-        """Those that may be rendezvous points: members of the ring, or those with a seat in the topics' root scope."""
+        """Peers that may be rendezvous points: members of the ring, or those with a seat in the topics' root scope."""
         root = next((plan for plan in self.scenario.scopes if plan.root), None)
         if root is None:
             return self.members()
@@ -78,7 +78,7 @@ class Observed:
         return ((machine, peer) for machine, peer in self.running() if machine.contact in seats)
 
     def _entries(self) -> dict[int, list[int]]:
-        """The entry points of those members of scopes that have no place in the ring."""
+        """The entry points of the members of scopes that have no place in the ring."""
         scoped = {number for plan in self.scenario.scopes for number in plan.members}
         found = ((m.number, peer.overlay.entries) for m, peer in self.running() if m.number in scoped)
         return {
@@ -96,14 +96,14 @@ class Observed:
         return min(max(self._calm_at, *slow, 0.0), self.world.now)
 
     def traced(self, since: float) -> Iterator[tuple[int, Record]]:
-        """What peers have traced since then, with their machines, the latest first."""
+        """The trace records of peers since then, with their machines, the latest first."""
         for at, machine, record in reversed(self.world.journal.records):
             if at < since:
                 return
             yield machine, record
 
     def readers_on(self, machine: int) -> list[Reader]:
-        """The readers that a machine's present process runs."""
+        """The readers in a machine's present process."""
         host = self.world.machines[machine].host
         return [reader for reader in self.readers if reader.host is host and reader.ended_at is None]
 

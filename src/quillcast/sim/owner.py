@@ -1,4 +1,4 @@
-"""Credentials of simulated programs: who owns a topic, and for whom a machine's programs publish."""
+"""Credentials of simulated programs: of a topic's owner, and of a machine's publishers and subscribers."""
 
 import hashlib
 
@@ -19,20 +19,20 @@ class Credentials:
 
     @classmethod
     def of(cls, machine: int) -> "Credentials":
-        """Those of the programs on a machine."""
+        """The credentials of the programs on a machine."""
         return cls(f"machine {machine}")
 
     @property
     def principal(self) -> str:
-        """Its name in access lists."""
+        """The name in access lists."""
         return principal(self.public_key)
 
     def may(self, right: str) -> str:
-        """The entry of an access list that gives it a right."""
+        """The entry in an access list that gives this principal a right."""
         return entry(right, self.principal)
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
-        """A warrant that a peer acts for it in a topic."""
+        """A warrant that a peer acts for this principal in a topic."""
         return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
 
     def own(self, descriptor: Descriptor, access: tuple[str, ...]) -> Descriptor:

@@ -19,7 +19,7 @@ class Process:
         """`number` is that of its machine."""
         self.world, self.number, self.contact = world, number, contact
         self.me = NodeId(contact.node_id)
-        self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
+        self.charged: dict[bytes, int] = {}  # bytes of bundles from a peer that were not released
         self.alive = True
         self.ended_at: float | None = None
         self.backlog: list[tuple[Action, Any]] | None = None
@@ -28,7 +28,7 @@ class Process:
         """What handles the peer's inputs: usually the peer."""
 
     def after_step(self, look: Callable[[], None]) -> None:
-        """From now on `look` is called after every step of the peer."""
+        """Call `look` after every step of the peer from now on."""
         self.stepped = look
 
     # --- inputs
@@ -41,7 +41,7 @@ class Process:
             self.stepped()
 
     def act(self, call: Any) -> None:
-        """The application in this process calls `call()`."""
+        """Run `call()` as the application in this process."""
         if self.runs(self.act, call):
             self.hand_in(call)
 
@@ -50,7 +50,7 @@ class Process:
         self.charged[sender] = self.charged.get(sender, 0) + size_bytes
 
     def fire(self, timer: Any) -> None:
-        """A timer is due."""
+        """Handle a timer that is due."""
         if not self.alive:
             return
         if self.backlog is not None:
@@ -62,7 +62,7 @@ class Process:
             self.stepped()
 
     def disk_done(self, answer: tuple[Any, Any]) -> None:
-        """An order to the disk was carried out."""
+        """Handle the disk's answer to an order."""
         if self.runs(self.disk_done, answer):
             self.hand_in(self.inputs.disk_done, *answer)
 
@@ -89,5 +89,5 @@ class Process:
             self.world.at(self.world.now, action, argument)
 
     def end(self) -> None:
-        """It handles no more inputs."""
+        """Stop handling inputs."""
         self.alive, self.backlog, self.ended_at = False, None, self.world.now

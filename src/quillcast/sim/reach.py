@@ -1,8 +1,8 @@
 """Which machines could reach each other, and when: what the network and the processes allowed.
 
 Two machines are **together** while both their processes run and data passes between them in both directions, directly
-or through others. A paused process is together with nobody. Nor is one outside the ring that is cut off from those who
-are to route for it.
+or through others. A paused process is together with no other, and neither is one outside the ring that is cut off from
+its entry points.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,17 +31,17 @@ class Span(NamedTuple):
 
 
 class Reach:
-    """The history of one world. `note` is called after every change that may affect who is together."""
+    """The history of one world. Call `note` after every change that may affect which machines are together."""
 
     def __init__(self, world: World, entries: Callable[[], Mapping[int, Sequence[int]]] = dict) -> None:
-        """`entries` tells the entry points of each machine outside the ring."""
+        """`entries` returns the entry points of each machine outside the ring."""
         self.world, self.entries = world, entries
         self._times: list[float] = []
         self._groups: list[Groups] = []
         self._closed: list[Closed] = []
 
     def note(self) -> None:
-        """Record who is together from now on."""
+        """Record which machines are together from now on."""
         groups, closed = self._look(), self._look_for_closed()
         if self._groups and (self._groups[-1], self._closed[-1]) == (groups, closed):
             return
@@ -53,15 +53,15 @@ class Reach:
             self._closed.append(closed)
 
     def together(self, a: int, b: int, since: float) -> bool:
-        """Whether these two were together all the time from then until now."""
+        """Whether two machines were together all the time from then until now."""
         return all(_side_by_side(groups, a, b) for groups in self._groups_since(since))
 
     def now_with(self, a: int, b: int) -> bool:
-        """Whether these two are together now."""
+        """Whether two machines are together now."""
         return _side_by_side(self._groups[-1], a, b)
 
     def apart(self, a: int, b: int, join_s: float) -> Iterator[Span]:
-        """When these two were apart although both were alive. Spans less than `join_s` apart are merged."""
+        """When two machines were apart although both were alive. Spans less than `join_s` apart are merged."""
         return self.cut_off(a, [b], join_s)
 
     def group(self, machine: int, at: float) -> list[int]:
@@ -78,13 +78,13 @@ class Reach:
         )
 
     def process_ended(self, machine: int, span: Span) -> bool:
-        """Whether a process ended in a span, even if another one began since."""
+        """Whether a process ended in a span, even if another has started since."""
         return any(
             machine not in groups for since, until, groups in self._spans() if since < span.end and until > span.start
         )
 
     def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
-        """When a machine was together with none of the others, although it was alive and they were not all dead."""
+        """When a machine was together with none of the others, although it and some of them were alive."""
 
         def is_cut_off(groups: Groups) -> bool:
             alive = machine in groups and any(other in groups for other in others)
@@ -93,7 +93,7 @@ class Reach:
         return _merged((Span(since, until) for since, until, groups in self._spans() if is_cut_off(groups)), join_s)
 
     def without_replicas(self, topic: bytes, count: int, join_s: float) -> Iterator[Span]:
-        """When the machine closest to a topic reached some of the next `count` that ran, but through others only."""
+        """When the machine closest to a topic reached some of the next `count`, but each only through others."""
         inside = [machine for machine in self.world.machines if machine.number not in self.entries()]
         closest = [each.number for each in sorted(inside, key=lambda machine: ring_distance(machine.node_id, topic))]
 
@@ -141,7 +141,7 @@ class Reach:
         return frozenset((a, b) for a, b in pairs if network.blocked(a, b) or network.blocked(b, a))
 
     def _spread(self, number: int, running: list[int], groups: Groups) -> None:
-        """Record with whom a machine is together, directly or through others."""
+        """Record which machines one is together with, directly or through others."""
         blocked, found = self.world.network.blocked, [number]
         for here in found:
             groups[here] = number
@@ -157,7 +157,7 @@ class Reach:
 
 
 def _merged(spans: Iterable[Span], join_s: float) -> Iterator[Span]:
-    """Spans in their order, of which those less than `join_s` apart become one."""
+    """Merge spans, given in order, that are less than `join_s` apart."""
     last: Span | None = None
     for span in spans:
         if last is not None and span.start - last.end > join_s:

@@ -20,7 +20,7 @@ from quillcast.sim.topology import Topology
 from quillcast.sim.world import derived
 
 CREATED_S = 5.0  # until topics have been created in a scope; a guess
-CREATED_IN_CLUSTER_S = 8.0  # the same where peers join the ring through another scope before; a guess
+CREATED_IN_CLUSTER_S = 8.0  # the same if peers first join the ring through another scope; a guess
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,9 +93,9 @@ class Writing(Part, frozen=True):
     events: int = 1
     payload_bytes: int = 32
     closes: bool = False
-    """Does it close its publisher at the end?"""
+    """Whether it closes its publisher at the end."""
     client: bool = False
-    """Is it an application that has the peer publish for it?"""
+    """Whether it is a client, for which the peer publishes."""
 
 
 class Reading(Part, frozen=True):
@@ -106,11 +106,11 @@ class Reading(Part, frozen=True):
     until_s: float | None = None
     start: Literal["now", "earliest"] = "now"
     client: bool = False
-    """Is it an application that has the peer subscribe for it?"""
+    """Whether it is a client, for which the peer subscribes."""
 
 
 class Changing(Part, frozen=True):
-    """A program on machine `peer` changes a topic's settings: those that are not empty."""
+    """A program on machine `peer` changes those settings of a topic that are not empty here."""
 
     peer: int
     at_s: float
@@ -120,12 +120,12 @@ class Changing(Part, frozen=True):
     partition: str = ""
     admission: str = ""
     subscribers: list[int] = []
-    """The machines whose programs may read from then on: the topic's owner asks for that."""
+    """The machines whose programs may read from then on, as the topic's owner requests."""
     publishers: list[int] = []
-    """Likewise, for those that write."""
+    """The machines whose programs may write from then on."""
 
     def wanted(self) -> dict[str, str]:
-        """The settings that it asks for."""
+        """The requested settings."""
         named = {
             "slow": self.slow, "delivery": self.delivery, "order": self.order, "partition": self.partition,
             "admission": self.admission,
@@ -134,7 +134,7 @@ class Changing(Part, frozen=True):
 
 
 class Creating(Part, frozen=True):
-    """A program on machine `peer` creates a topic with settings of its own, unless it hears that others did before."""
+    """A program on machine `peer` creates a topic with its own settings, unless it learns that others did before."""
 
     peer: int
     at_s: float
@@ -142,7 +142,7 @@ class Creating(Part, frozen=True):
     admission: str = "root"
     partition: str = "go_on"
     owned: bool = False
-    """Is it somebody's own, though everybody may use it?"""
+    """Whether it has an owner, although everybody may use it."""
 
 
 class TopicPlan(Part, frozen=True):
@@ -159,19 +159,19 @@ class TopicPlan(Part, frozen=True):
     publishers: list[int] = []
     """The only machines whose programs may publish, by the topic's access list; empty: all may."""
     subscribers: list[int] = []
-    """Likewise, for those that read. `changes` may have other lists."""
+    """The only machines whose programs may subscribe; empty: all may. `changes` may have other lists."""
     changes: list[Changing] = []
     creations: list[Creating] = []
-    """Where it is created while it may be in use, as on both sides of a partition."""
+    """Creations while it may already be in use, such as on both sides of a partition."""
 
     @property
     def guarantees_change(self) -> bool:
-        """Is the topic reliable in some sessions and best-effort in others?"""
+        """Whether the topic is reliable in some sessions and best-effort in others."""
         return any(change.delivery for change in self.changes)
 
     @property
     def streams_end(self) -> bool:
-        """May the streams of its sources end before these do, so that events come again in other terms?"""
+        """Whether streams may end before their sources, so that events come again in other terms."""
         return bool(self.creations) or any(each.admission or each.delivery or each.order for each in self.changes)
 
     @property
@@ -186,7 +186,7 @@ class TopicPlan(Part, frozen=True):
 
     @property
     def has_owner(self) -> bool:
-        """Is there ever a list, which its owner signs?"""
+        """Whether the topic ever has an access list, which its owner signs."""
         return bool(self.lists_of_readers or self.lists_of_writers)
 
     def machines(self) -> list[int]:
@@ -202,16 +202,16 @@ Policy = Literal[
 
 
 class ScopePlan(Part, frozen=True):
-    """A scope: the machines whose peers are its members, and the one that runs its manager, which comes back."""
+    """A scope: the machines whose peers are its members, and the one that runs its manager, which restarts."""
 
     name: str
     members: list[int]
     manager: int = 0
     policy: Policy = "k_ary"
     then: list[Policy] = []
-    """The policies that follow one another, each after `change_s` seconds."""
+    """The policies in succession, each after `change_s` seconds."""
     parameters: dict[Policy, dict[str, Any]] = {}
-    """Of its policies; one that is not in it has its defaults."""
+    """The parameters of its policies. A policy that is missing here has its defaults."""
     change_s: float = 10.0
     lease_s: float = 4.0
     within: list[str] = []
@@ -223,26 +223,26 @@ class ScopePlan(Part, frozen=True):
     replicas: int = 1
     """Members that pass bundles on to these."""
     split: bool = False
-    """Does another member lead to each entry point of a receiving scope?"""
+    """Whether a different member has the channel to each entry point of a receiving scope."""
     publishers_max: int = 0
     """The most members that publish in a topic; 0: no limit."""
     subscribers_max: int = 0
     """The most members that subscribe to a topic; 0: no limit."""
     clients_max: int = 0
-    """The most clients of its members; 0: no limit of its file."""
+    """The most clients of its members; 0: no limit in its file."""
     root: bool = False
-    """Is it the root scope of all topics? Then all programs are on machines below it, and one of these creates them."""
+    """Whether it is the root scope of all topics. Then all programs are on machines below it; one creates the topics."""
     publishers: list[int] | None = None
     """The members that may publish; None: all."""
     subscribers: list[int] | None = None
     """The members that may subscribe; None: all."""
 
     def opened(self, policy: Policy) -> ScopePolicy:
-        """A policy with its parameters here. Raises `LocalError` for wrong ones."""
+        """Open a policy with its parameters here. Raises `LocalError` for wrong ones."""
         return made(policy, BUILT_IN[policy], self.parameters.get(policy, {}))
 
     def lets(self, machine: int, doing: Doing) -> bool:
-        """May a machine do this in topics, as far as it is a member?"""
+        """Whether a machine may do this in topics, if it is a member."""
         allowed = self.publishers if doing == "publishes" else self.subscribers
         return allowed is None or machine in allowed or machine not in self.members
 
@@ -267,13 +267,13 @@ class Scenario(Part, frozen=True):
     window_bytes: int = WINDOW_BYTES
     config: Config = Config()
     budgets: dict[int, int] = {}
-    """The `budget_bytes` of machines that have another than `config` says."""
+    """The `budget_bytes` of machines for which it differs from `config`."""
     topics: list[TopicPlan] = []
     faults: list[AnyFault] = []
     outside: list[int] = []
     """Machines whose peers have no place in the ring; they reach it through others. Not machine 0."""
     scopes: list[ScopePlan] = []
-    """Scopes, and who is a member of one of them."""
+    """Scopes and their members."""
     check_every: int = 1
     """Invariants of a peer are checked after this many of its steps."""
     marks: list[str] = []
@@ -287,20 +287,20 @@ class Scenario(Part, frozen=True):
         return msgspec.structs.replace(self.config, topics=topics)
 
     def by_sources(self) -> "Scenario":
-        """The same with topics whose events are numbered by their sources."""
+        """The scenario with topics whose events are numbered by their sources."""
         topics = [msgspec.structs.replace(plan, admission="source") for plan in self.topics]
         return msgspec.structs.replace(self, name=f"{self.name}, numbered by sources", topics=topics, marks=[])
 
     def with_outsiders(self) -> "Scenario":
-        """The same with every third machine outside the ring, and no marks."""
+        """The scenario with every third machine outside the ring, and no marks."""
         outside = [*range(2, self.peers, 3)]
         return msgspec.structs.replace(self, name=f"{self.name}, a third outside", outside=outside, marks=[])
 
     def with_scopes(self, policies: str, count: int = 1, within: str = "", recovery: str = "tree") -> "Scenario":
-        """The same with all machines but the first two dealt out to scopes, which the second manages, and no marks.
+        """The scenario with scopes and no marks. The second machine manages them; the third and later are members.
 
-        `policies`: one, or several that follow one another, with commas between them. `within`: the same for one more
-        scope, of which the others are members, and one machine of each. All repair by the same protocol.
+        `policies`: one, or several in succession, separated by commas. `within`: the same for one more scope, whose
+        members are the others, and one machine of each. All use the same recovery protocol.
         """
         (policy, *then), members = (
             policies.split(","),
@@ -320,7 +320,7 @@ class Scenario(Part, frozen=True):
         return msgspec.structs.replace(self, name=name, scopes=plans, marks=[])
 
     def clustered(self, policies: str) -> "Scenario":
-        """The same with a virtual cluster: one more scope, of two of three members of the others, rooted there."""
+        """The scenario with a virtual cluster at which topics are rooted: a scope of two of three members of others."""
         (policy, *then), members = policies.split(","), sorted({each for plan in self.scopes for each in plan.members})
         part = {"name": "cluster", "members": [each for at, each in enumerate(members) if at % 3], "manager": 1}
         cluster = msgspec.convert(part | {"policy": policy, "then": then}, ScopePlan)
@@ -329,9 +329,9 @@ class Scenario(Part, frozen=True):
         return msgspec.structs.replace(self, name=name, scopes=scopes).rooted(len(self.scopes), CREATED_IN_CLUSTER_S)
 
     def rooted(self, at: int = 0, created_s: float = CREATED_S) -> "Scenario":
-        """The same with all topics rooted at this scope, the first, and all programs on machines in and below it.
+        """The scenario with all topics rooted at this scope, the first, and all programs on machines in and below it.
 
-        What they did on others, they do on those of the same number, counted among these. They begin when the topics
+        Programs on other machines move to those of the same number, counted among these. They begin when the topics
         have been created, which takes longer here.
         """
         below, scopes = self.below(self.scopes[at]), list(self.scopes)
@@ -352,7 +352,7 @@ class Scenario(Part, frozen=True):
         return msgspec.structs.replace(self, name=f"{self.name}, rooted there", scopes=scopes, topics=topics)
 
     def below(self, scope: ScopePlan) -> list[int]:
-        """The machines in a scope, and in those that are its members."""
+        """The machines in a scope, and in the scopes that are its members."""
         within = [each for each in self.scopes if scope.name in each.within]
         return sorted({*scope.members, *(machine for each in within for machine in self.below(each))})
 
@@ -380,7 +380,7 @@ class Scenario(Part, frozen=True):
 
 
 def _moved(program: Program, peer: int, created_s: float) -> Program:
-    """The same on another machine, and not before topics are created."""
+    """The program on another machine, and not before topics are created."""
     if isinstance(program, Changing):
         return msgspec.structs.replace(program, peer=peer)
     return msgspec.structs.replace(program, peer=peer, from_s=max(program.from_s, created_s))

@@ -1,7 +1,7 @@
-"""A judge of the bounds of scopes: they hold, who waits for one is told so, and nobody waits while there is room.
+"""A judge of the bounds of scopes: they hold, waiting programs are told so, and none waits while there is room.
 
-What has begun goes on while a member is out of its manager's reach, and another may have its place by then. So a bound
-is judged among the members that have been in reach of the manager since they began.
+A member continues its use of a topic while it is out of its manager's reach, and another may get its place meanwhile.
+So this judges a bound among the members that have been in reach of the manager since they began.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from quillcast.sim.scenario import ScopePlan
 from quillcast.sim.world import Broken
 
 REACH_S = 10.0  # by then a member and its manager have heard from each other again; a guess: two leases
-SOON_S = 3.0  # from what a member does until its manager goes by it; a guess
+SOON_S = 3.0  # from an action of a member until its manager takes it into account; a guess
 
 
 class Use(NamedTuple):
@@ -25,11 +25,11 @@ class Use(NamedTuple):
     doing: Doing
     machine: int
     start: int
-    """Which of the processes of that machine it is."""
+    """The number of the process on that machine."""
 
 
 class ScopeBounds:
-    """Looks at the bounds of all scopes in a run."""
+    """Judges the bounds of all scopes in a run."""
 
     def __init__(self, run: Observed) -> None:
         self.run = run
@@ -37,7 +37,7 @@ class ScopeBounds:
         self.began: dict[Use, float] = {}
 
     def check(self) -> None:
-        """Raise `Broken` if more members than may be use a topic."""
+        """Raise `Broken` if more members use a topic than its bound allows."""
         now = self.run.world.now
         self.began = {use: self.began.get(use, now) for plan in self.plans for use in self._uses(plan)}
         for plan in self.plans:
@@ -52,7 +52,7 @@ class ScopeBounds:
                     )
 
     def finish(self) -> None:
-        """Raise `Broken` if at the end somebody waits for room that there is, or is not told why it waits."""
+        """Raise `Broken` if at the end a program waits although there is room, or was not told why it waits."""
         for plan in self.run.scenario.scopes:
             self._finish_clients(plan)
             uses = [*self._uses(plan)]

@@ -1,4 +1,4 @@
-"""A judge of the rights of members: who has none neither publishes nor receives, and hears so; nobody else notices."""
+"""A judge of the rights of members: those without neither publish nor receive, and are told so; no others are."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ from quillcast.sim.world import Broken
 
 
 class ScopeRights:
-    """Looks at what members of all scopes did in a run that is over."""
+    """Judges what members of all scopes did in a finished run."""
 
     def __init__(self, run: Observed) -> None:
         self.run = run
 
     def finish(self) -> None:
-        """Raise `Broken` if somebody did what it has no right to, was not told, or was refused what it may do."""
+        """Raise `Broken` if a program did what it has no right to, was not told, or was refused what it may do."""
         for program, doing in self._programs():
             number, topic = program.host.machine.number, program.topic
             who = f"rights: {program.name}, on peer {number}, which {doing} topic {topic}"
@@ -40,7 +40,7 @@ class ScopeRights:
             yield writer, "publishes"
 
     def _used(self, program: Reader | Writer) -> Iterator[object]:
-        """What of a topic's events a program got, or was admitted of its own."""
+        """The events that a reader received, or those of a writer that were admitted."""
         if isinstance(program, Reader):
             yield from sorted(program.heard)
         else:
@@ -48,7 +48,7 @@ class ScopeRights:
             yield from (at for at in range(len(program.written)) if any(admitted(program.publisher.id, at)))
 
     def _is_told(self, plan: ScopePlan, program: Reader | Writer) -> bool:
-        """Was the manager in reach of a member for long enough since its program began?"""
+        """Whether the manager was in reach of a member for long enough since its program began."""
         number, since = program.host.machine.number, self.run.world.now - REACH_S
         began = program.asked_at if isinstance(program, Reader) else min(program.written, default=self.run.world.now)
         return began < since and self.run.reach.together(number, plan.manager, since)

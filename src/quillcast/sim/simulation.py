@@ -36,12 +36,12 @@ from quillcast.sim.scope_rights import ScopeRights
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
-CONTACT_COUNT = 3  # running peers that a joining peer is told of
-PLAN_S = 2.0  # how often trees are planned where peers are outside the ring
+CONTACT_COUNT = 3  # running peers that a joining peer is given as contacts
+PLAN_S = 2.0  # how often trees are planned for peers outside the ring
 SAVE_S = 5.0  # how often a process saves its known peers for its next start; a guess
 PROGRAM_S = 0.5  # from the start of a process to the start of its programs
 ENTER_LOOK_S = 1.0  # how often the entry points of peers outside the ring are checked; a guess
-MANAGER_RESTART_S = 5.0  # from the end of a manager to its next start, where nothing else is said
+MANAGER_RESTART_S = 5.0  # from the end of a manager to its next start, by default
 LEAVE_LOOK_S = 0.1  # how often a program checks whether its peer has left
 LOOK_S = 1.0  # how often to look at the leases of lost children
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, every 16th also checks how much it keeps
@@ -70,7 +70,7 @@ class Simulation(Observed):
         self._contacts: dict[int, list[Contact]] = {}  # the known peers that each machine's process saved
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._managers: dict[str, bytes] = {}  # what the managers of scopes saved
-        self._leaving: list[SimHost] = []  # no program begins on them
+        self._leaving: list[SimHost] = []  # no program starts on these
         rooted = [scenario.below(plan)[0] for plan in scenario.scopes if plan.root]
         self._creator = rooted[0] if rooted else 0
         self._creating: set[str] = set()  # topics that it is about to create
@@ -93,7 +93,7 @@ class Simulation(Observed):
         self._prepare()
 
     def run(self) -> None:
-        """Run it to the end. Raises `Broken` with the first thing that does not hold."""
+        """Run the scenario to its end. Raises `Broken` with the first broken invariant."""
         self.world.run(self.scenario.duration_s)
         self._finish_blocked()
         self._rest()
@@ -104,7 +104,7 @@ class Simulation(Observed):
     def _finish_blocked(self) -> None:
         """Give topics with slow = wait time to admit what their publishers still hold, as long as they make progress.
 
-        docs/delivery.md, *Slowness*: publishers are held back, for as long as it takes through small buffers.
+        docs/delivery.md, *Slowness*: publishers are held back for as long as small buffers require.
         """
         for _ in range(BLOCKED_RUNS_MAX):
             before = self._blocked()
@@ -238,13 +238,13 @@ class Simulation(Observed):
                 host.act(partial(self._manage, host, managed))
         for plan in self.scenario.topics:
             if machine.number == self._creator:
-                self._creating.discard(plan.name)  # a process that ended creates it no more
+                self._creating.discard(plan.name)  # a process that ended cannot create it
                 if machine.starts == 1:
                     self._create((host, plan))
             self._begin_programs(host, plan)
 
     def _enter(self, order: tuple[SimHost, list[Machine]]) -> None:
-        """Give a peer outside the ring entry points, and others when it is cut off from all of them."""
+        """Give a peer outside the ring entry points, and new ones when it is cut off from all of them."""
         host, entries = order
         if not host.alive:
             return
@@ -266,7 +266,7 @@ class Simulation(Observed):
         peer_of(host).scoping.join(owners, plans[0].lease_s, had_place=host.machine.starts > 1)
 
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
-        """The manager of a scope starts, or comes back as the same one."""
+        """Start the manager of a scope, or restart it as the same one."""
         config = ScopeConfig(
             lambda topic: plan.opened(self._policies[plan.name]), plan.lease_s, recovery=lambda topic: plan.recovery,
             entry_points=plan.entry_points, replicas=plan.replicas, split=plan.split,
@@ -290,7 +290,7 @@ class Simulation(Observed):
         peer_of(host).scoping.manage(manager, partial(self._save_manager, plan.name))
 
     def _no_right(self, plan: ScopePlan, party: Party, attributes: Mapping[str, str], topic: str, doing: Doing) -> str:
-        """Why a member may not do this, as the scope's file has it."""
+        """Why the scope's file does not let a member do this; empty if it does."""
         number = self.world.number_at(party.contact.address)
         return "" if party.managed or plan.lets(number, doing) else f"scope {plan.name} has no right for peer {number}"
 
@@ -306,7 +306,7 @@ class Simulation(Observed):
         return True
 
     def _plan(self, _: None) -> None:
-        """Have those below each topic's root form a chain below one of its children."""
+        """Have the members below each topic's root form a chain below one of its children."""
         for topic, id_ in self.topics.items():
             parents = {number: tree.parent for number, tree in self.trees(topic).items() if tree.parent is not None}
             members = {self.world.machines[number].node_id for number in parents}
@@ -336,7 +336,7 @@ class Simulation(Observed):
 
     def _create(self, wanted: tuple[SimHost, TopicPlan]) -> None:
         host, plan = wanted
-        if self._creator and not peer_of(host).has_entered:  # it has to know first what its scope says of the topic
+        if self._creator and not peer_of(host).has_entered:  # it must first learn its scope's rules for the topic
             self._creating.add(plan.name)
             self.world.after(PROGRAM_S, host.act, lambda: self._create(wanted))
             return
@@ -355,7 +355,7 @@ class Simulation(Observed):
             self._creating.discard(plan.name)
 
     def _create_too(self, host: SimHost, topic: str, creation: Creating) -> None:
-        """Another program may have been faster, or was beyond a partition: whose settings stand is not for this one."""
+        """Create a topic that another program may have created before, or beyond a partition. Any answer is right."""
         settings = Settings(slow=creation.slow, admission=creation.admission, partition=creation.partition)
         own = (lambda descriptor: Credentials("owner").own(descriptor, ())) if creation.owned else None
         peer_of(host).create(
@@ -369,7 +369,7 @@ class Simulation(Observed):
         self._creating.discard(answer.name)
 
     def _begin(self, host: SimHost, plan: TopicPlan, begin: Callable[[], None]) -> None:
-        """Have a program begin, once the topic that it would create by default settings has those of the plan."""
+        """Start a program once the topic has the plan's settings, so that it does not create it by default settings."""
         if plan.name in self._creating:
             self.world.after(PROGRAM_S, host.act, partial(self._begin, host, plan, begin))
         else:
@@ -487,12 +487,12 @@ class Simulation(Observed):
                     reader.slow_down(fault.bytes_per_s, fault.for_s)
 
     def _is_last(self, machine: int) -> bool:
-        """Whether no other peer is part of the ring and stays."""
+        """Whether no other peer is part of the ring to stay."""
         others = ((each, peer) for each, peer in self.members() if each.number != machine)
         return not any(peer.active and each.host not in self._leaving for each, peer in others)
 
     def _restarts(self, machine: int, restart_s: float | None) -> float | None:
-        """When a process starts again. Who runs a scope restarts its manager."""
+        """When a process starts again. A machine that manages a scope restarts the manager."""
         managers = [plan.manager for plan in self.scenario.scopes]
         return MANAGER_RESTART_S if restart_s is None and machine in managers else restart_s
 
@@ -512,15 +512,15 @@ class Simulation(Observed):
                     self._moment("delivered", id_)
 
     def acknowledged(self, writer: Writer) -> None:
-        """Events of a writer have positions."""
+        """Note that events of a writer have positions."""
         self._moment("acknowledged", self.topics[writer.topic])
 
     def told_stable(self, writer: Writer, before: int) -> None:
-        """A writer was told that some of its events are stable."""
+        """Note that a writer was told that some of its events are stable."""
         self.judges.told_stable(writer, before)
 
     def _moment(self, what: str, id_: bytes) -> None:
-        """A moment that faults wait for: they begin after this step."""
+        """Start the faults that wait for this moment, after this step."""
         for fault in list(self._armed):
             kind, _, topic = fault.when.partition(":")
             if kind == what and self.topics[topic] == id_:
@@ -559,7 +559,7 @@ class Simulation(Observed):
             reader.end()
 
     def _save(self, _: None) -> None:
-        """Every process saves its known peers."""
+        """Have every process save its known peers."""
         for machine, peer in self.running():
             if machine.host is not None and machine.host.backlog is None and peer.active:
                 self._contacts[machine.number] = peer.overlay.remembered()
@@ -572,7 +572,7 @@ class Simulation(Observed):
         self.world.after(LOOK_S, self._look_at_leases, None)
 
     def _changed(self, for_s: float = 0.0) -> None:
-        """Something failed or recovered; its consequences are over after some time."""
+        """Note that something failed or recovered, with consequences for some time."""
         self._calm_at = max(self._calm_at, self.world.now + for_s)
         self.reach.note()
 

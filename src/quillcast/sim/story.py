@@ -141,7 +141,7 @@ class Story:
         return thing is not None and encode(thing).find(id_) >= 0
 
     def _say(self, value: Any) -> str:
-        """A value for people, with ids replaced by names."""
+        """A value for people, with names in place of ids."""
         match value:
             case Term(counter, node):
                 return f"{counter}@{self._terms.get(node[:8], '-')}"

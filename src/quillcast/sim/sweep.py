@@ -42,23 +42,23 @@ class Plan(NamedTuple):
     wild: tuple[str, ...] | None = None
     """The twists of wild histories; empty for random ones."""
     sources: bool = False
-    """Do sources number the events of all topics?"""
+    """Whether sources number the events of all topics."""
     outside: bool = False
-    """Has a third of the peers no place in the ring?"""
+    """Whether a third of the peers has no place in the ring."""
     scope: str = ""
-    """The policies of a scope that most peers are members of, with commas; without one, there is no scope."""
+    """The policies of the scopes that most peers are members of, separated by commas; empty: there are none."""
     scopes: int = 1
-    """Into how many scopes with those policies they are divided."""
+    """The number of scopes with those policies."""
     within: str = ""
-    """The policies of a scope that those are members of; without one, there is none."""
+    """The policies of a superscope of those; empty: there is none."""
     recovery: str = "tree"
-    """The recovery protocol of all of them."""
+    """The recovery protocol of all scopes."""
     composed: bool = False
-    """Does each seed draw a composition of scopes, policies, borders and admissions?"""
+    """Whether each seed draws a composition of scopes, policies, borders and admissions."""
     rooted: bool = False
-    """Are all topics rooted at the first scope?"""
+    """Whether all topics are rooted at the first scope."""
     cluster: str = ""
-    """The policies of a virtual cluster of members of those, at which topics are rooted; without one, there is none."""
+    """The policies of a virtual cluster of their members, at which topics are rooted; empty: there is none."""
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
@@ -123,4 +123,4 @@ def outcomes(seeds: list[int], plan: Plan, jobs: int) -> Iterator[Outcome]:
             for future in as_completed([pool.submit(run_batch, batch, plan) for batch in batches]):
                 yield from future.result()
         finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C no other batch begins
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C no other batch starts

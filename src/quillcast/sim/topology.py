@@ -39,7 +39,7 @@ class Uniform:
 
 
 class Matrix:
-    """Machines at the sites of a measured matrix: dealt out in a shuffled order, again and again.
+    """Machines at the sites of a measured matrix, assigned repeatedly in a shuffled order.
 
     `rtt_ms[i][j]` is the round trip in milliseconds from site `i` to site `j`; a delay is half of it.
     """

@@ -1,7 +1,7 @@
-"""Random wild histories: hard ones (`hard`), with one to three twists that those do not have.
+"""Random wild histories: hard ones (`hard`) with one to three twists.
 
-A twist takes a history and adds to it: readers that come and go, tables for one entry, more departures. Twists draw
-from a source of their own, so that a hard history stays what it is without them.
+A twist adds to a history: readers that come and go, tables for one entry, more departures. Twists have their own random
+numbers, so the history is otherwise the same as without them.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ UNDRAWN = (
 def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
     """The wild history of a seed, with these twists; without them, with random ones. Raises `LocalError`.
 
-    Some are not drawn: some of the hard histories open sessions anyway, and `with_late_readers` has its own.
+    Some twists are never drawn: some hard histories open sessions anyway, and `with_late_readers` has its own.
     """
     random = derived(seed, "twists")
     drawn = [name for name in TWISTS if name not in UNDRAWN]
@@ -52,7 +52,7 @@ def wild(seed: int, twists: Sequence[str] = ()) -> Scenario:
 
 
 def with_late_readers(scenario: Scenario, seed: int) -> Scenario:
-    """The same, with readers that begin while others are out of reach, in one of two histories."""
+    """The scenario, in one of two histories with readers that begin while others are out of reach."""
     random = derived(seed, "late readers")
     if random.random() < 0.5:
         return scenario
@@ -60,7 +60,7 @@ def with_late_readers(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _long_enough(scenario: Scenario) -> Scenario:
-    """The same, for long enough after everything is over."""
+    """The scenario, made long enough for everything to settle."""
     over_s = max(
         [
             *(faults.over_s(fault) for fault in scenario.faults),
@@ -117,7 +117,7 @@ def _waiting_roots(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _closing(scenario: Scenario, random: Random) -> Scenario:
-    """Publishers are closed, and others opened on the same peer."""
+    """Publishers are closed, and new ones opened on the same peer."""
     first, writers = scenario.topics[0], list[Writing]()
     for writing in first.writers:
         begins_s = writing.from_s
@@ -138,7 +138,7 @@ def _small_tables(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _more_topics(scenario: Scenario, random: Random) -> Scenario:
-    """Several topics, whose programs are on the same peers, and one of whose roots ends."""
+    """Several topics have programs on the same peers, and one of their roots ends."""
     first, more = scenario.topics[0], list[TopicPlan]()
     programs: list[Reading | Writing] = [*first.readers, *first.writers]
     peers = [*dict.fromkeys(program.peer for program in programs)]
@@ -182,14 +182,14 @@ def _departures(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _sessions(scenario: Scenario, random: Random) -> Scenario:
-    """Programs change what the topic promises, unless only its owner may."""
+    """Programs change the topic's guarantee, unless only its owner may."""
     if scenario.topics[0].publishers:
         return scenario
     return _first_topic(scenario, changes=session_changes(random, scenario.peers, 16.0))
 
 
 def _admissions(scenario: Scenario, random: Random) -> Scenario:
-    """Programs change who numbers the events, up to four times, unless only the topic's owner may."""
+    """Programs change the topic's admission, up to four times, unless only its owner may."""
     if scenario.topics[0].publishers:
         return scenario
     first, other = random.sample(["root", "source"], 2)
@@ -221,7 +221,7 @@ def _late_readers(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _lists(scenario: Scenario, random: Random) -> Scenario:
-    """The topic's owner says who may read: some are taken off the list while it is in use, and some come back."""
+    """The topic's owner limits who may read: peers are taken off the list while it is in use, and some return."""
     readers, changes = [*scenario.topics[0].readers], list[Changing]()
     late_s = [random.uniform(4, 15) for _ in range(random.randint(0, 3))]
     readers += [Reading(peer=random.randrange(scenario.peers), from_s=from_s) for from_s in late_s]
@@ -234,7 +234,7 @@ def _lists(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _publisher_lists(scenario: Scenario, random: Random) -> Scenario:
-    """The topic's owner says who may publish. In some histories everybody may at first, and the same for readers."""
+    """The topic's owner limits who may publish. In some histories everybody may at first, and may read, too."""
     plan, changes = scenario.topics[0], list[Changing]()
     writing = sorted({each.peer for each in plan.writers})
     reading = sorted({each.peer for each in plan.readers}) if random.random() < 0.4 else []
@@ -250,7 +250,7 @@ def _publisher_lists(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _bounded(scenario: Scenario, random: Random) -> Scenario:
-    """Scopes bound who publishes and subscribes, and how many clients there are. Some programs are clients."""
+    """Scopes limit the numbers of publishers, subscribers and clients. Some programs are clients."""
     policy, count = random.choice(["k_ary", "mesh", "ring"]), random.randint(1, 2)
     scoped = scenario.with_scopes(policy, count)
     scopes = [
@@ -274,7 +274,7 @@ def _bounded(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _entitled(scenario: Scenario, random: Random) -> Scenario:
-    """The files of scopes say which members publish and subscribe, and some programs are on others."""
+    """The files of scopes limit which members publish and subscribe, and some programs are on others."""
     scoped = _bounded(scenario, random)
     scopes = [
         replace(
@@ -326,7 +326,7 @@ def _created_twice(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _created_apart(scenario: Scenario, random: Random) -> Scenario:
-    """The same, where sources number the events on one side, and the other has an owner, or another session."""
+    """The same, but sources number the events on one side, and the other has an owner, or another session."""
     made = _created_twice(scenario, random)
     plan, changes = made.topics[0], list[Changing]()
     if len(plan.creations) < 2:
@@ -341,7 +341,7 @@ def _created_apart(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _apart_pairs(scenario: Scenario, random: Random) -> Scenario:
-    """One or two peers cannot reach one or two others for a while, or only one way, and everybody else reaches both."""
+    """For a while, one or two peers cannot reach one or two others, or only one way. All other peers reach both."""
     happening = [fault for fault in scenario.faults if random.random() < 0.3]
     for _ in range(random.randint(1, 3)):
         at_s, for_s = random.uniform(5, 10), random.choice([2.0, 5.0, 9.0, 15.0])

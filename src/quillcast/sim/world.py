@@ -19,7 +19,7 @@ from quillcast.sim.surroundings import WINDOW_BYTES, Surroundings
 
 
 class Broken(AssertionError):
-    """Something that must hold does not: the first broken invariant of a run. `about` is the subject for its story."""
+    """The first broken invariant of a run. `about` is the subject for its story."""
 
     def __init__(self, what: str, about: str = "") -> None:
         super().__init__(what)
