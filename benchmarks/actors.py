@@ -1,6 +1,6 @@
-"""Processes that publish and subscribe for a benchmark, in any of the systems, and whatever stands between them.
+"""Processes that publish and subscribe for a benchmark in any of the systems, and brokers and servers between them.
 
-`Actor(system, ...)` starts `performer.py` as a process. It does what it is ordered, a line of JSON each, and tells.
+`Actor(system, ...)` starts `performer.py` as a process. It carries out orders and answers, a line of JSON each.
 """
 
 import json
@@ -34,11 +34,11 @@ CYCLONEDDS = """\
 """  # peers of this machine alone, apart from those of other benchmarks
 
 
-_DIRECT = {"subscriber": "receive", "publisher": "publish"}  # what `connect` calls it
+_DIRECT = {"subscriber": "receive", "publisher": "publish"}  # the argument of `connect`
 
 
 class Process:
-    """A process that does what it is ordered, a line of JSON each, and answers so."""
+    """A process that carries out orders and answers, a line of JSON each."""
 
     def __init__(self, what: str, command: list[str]) -> None:
         self.what = what
@@ -47,13 +47,13 @@ class Process:
         )
 
     def order(self, do: str, **arguments: Any) -> None:
-        """Order something; `answer` has to follow."""
+        """Send an order. Call `answer` afterwards."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What came of it."""
+        """Wait for the answer to the order."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -62,7 +62,7 @@ class Process:
         return answer
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Order something, and wait for it."""
+        """Send an order, and wait for its answer."""
         self.order(do, **arguments)
         return self.answer()
 
@@ -86,7 +86,7 @@ class Actor(Process):
 
 
 def ask_all(processes: Iterable[Process], do: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Order the same of all at once."""
+    """Send the same order to all at once, and wait for their answers."""
     asked = list(processes)
     for process in asked:
         process.order(do, **arguments)
@@ -95,7 +95,7 @@ def ask_all(processes: Iterable[Process], do: str, **arguments: Any) -> list[dic
 
 @contextmanager
 def actors(system: str, options: list[Options]) -> Iterator[list[Actor]]:
-    """Processes of a system, one per options; the first is the hub where systems need one that others connect to."""
+    """Start a system's processes, one for each of the options. The first is the hub, if others connect to one."""
     with ExitStack() as stack:
         made = []
         for each in options:
@@ -106,13 +106,13 @@ def actors(system: str, options: list[Options]) -> Iterator[list[Actor]]:
 
 @contextmanager
 def network(system: str) -> Iterator[tuple[Options, Options]]:
-    """What the processes of a system share: the options of the hub, and those of all others."""
+    """Start the shared part of a system. Yields the options of the hub, and those of all other processes."""
     with tempfile.TemporaryDirectory() as folder:
         yield _options(system, Path(folder))
 
 
 class Running:
-    """A system with its processes: those of the roles, and the one in the middle if there is one."""
+    """A system with its processes: one for each role, and one in the middle if there is one."""
 
     def __init__(self, name: str, actors: dict[str, Actor], middle: Actor | None, server_pid: int | None) -> None:
         self.name, self.actors, self.middle = name, actors, middle
@@ -124,59 +124,59 @@ class Running:
         self._meters: dict[str, Meter] = {}
 
     def topic(self, name: str) -> str:
-        """A topic for this system. The root of one of quillcast's is the process in the middle, or the last one."""
+        """Create a topic. In quillcast its root is the process in the middle, or the last one."""
         if name_of(self.name) != "quillcast":
             return name
         root = self.middle or list(self.actors.values())[-1]
         chosen = near(root.first["id"], name)
         if self.middle is not None:
-            self.middle.ask("open", topic=chosen)  # from its first moment on
+            self.middle.ask("open", topic=chosen)  # so that it is the root from the start
         return chosen
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What is worth telling about how the system was run."""
+        """The settings of the run that are worth reporting."""
         first = next(iter(self.actors.values())).first
         return {name: value for name, value in first.items() if name != "id"}
 
     def mark(self) -> None:
-        """What is used from now on counts."""
+        """Count resources from now on."""
         self._meters = {role: Meter(pid) for role, pid in self._pids.items()}
 
     def used(self) -> dict[str, dict[str, float]]:
-        """By role: seconds of processor time since the mark, and the peak of resident memory since then, in bytes."""
+        """Processor time since the mark in seconds, and peak of resident memory since then in bytes, by role."""
         return {role: meter.used() for role, meter in self._meters.items()}
 
 
 class Meter:
-    """Processor time and the peak of memory of a process, from now on, seen from outside."""
+    """Measures the processor time and peak memory of another process, from now on."""
 
     def __init__(self, pid: int) -> None:
         self._proc = Path(f"/proc/{pid}")
-        (self._proc / "clear_refs").write_text("5")  # the peak begins anew
+        (self._proc / "clear_refs").write_text("5")  # resets the peak
         self._before_s = 0.0
         self._before_s = self.cpu_s()
 
     def used(self) -> dict[str, float]:
-        """Both."""
+        """Processor time and peak memory."""
         return {"cpu_s": self.cpu_s(), "peak_rss_bytes": self.peak_bytes()}
 
     def cpu_s(self) -> float:
-        """Seconds, with the clock tick's precision of 10 ms."""
+        """Processor time in seconds, to the clock tick of 10 ms."""
         fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") - self._before_s
 
     def peak_bytes(self) -> int:
-        """Resident memory at its highest."""
+        """The peak of resident memory."""
         status = dict(line.split(":", 1) for line in (self._proc / "status").read_text().splitlines())
         return int(status["VmHWM"].split()[0]) * 1024
 
 
 @contextmanager
 def running(name: str, roles: list[str], *, middle: bool = True) -> Iterator[Running]:
-    """A system with a process per role; the first is the one that others connect to, where nothing is in the middle.
+    """Run a system with a process for each role. Without one in the middle, others connect to the first.
 
-    `middle=False` does without a process in the middle where the system can: peers forward for each other.
+    `middle=False` leaves out the process in the middle if the system can work without: peers forward for each other.
     """
     system = SYSTEMS[name]
     middle = system.middle is not None and (middle or name_of(name) != "quillcast")
@@ -195,23 +195,23 @@ def running(name: str, roles: list[str], *, middle: bool = True) -> Iterator[Run
 
 
 def name_of(variant: str) -> str:
-    """The system that a row's name is a variant of."""
+    """The system of a row's name, which may be a variant."""
     return variant.partition(",")[0]
 
 
 def near(node_id: str, name: str) -> str:
-    """A topic of quillcast whose root will be this peer: of many names the one that hashes next to it."""
+    """A topic name whose root in quillcast is this peer: the one of many names whose hash is nearest to its id."""
     from quillcast.core.ids import ring_distance, topic_id
 
     names = (f"{name}/{number}" for number in range(10_000))
     return min(names, key=lambda one: ring_distance(bytes.fromhex(node_id), topic_id(one)))
 
 
-# --- what each system's processes are told
+# --- options of each system's processes
 
 
 def _options(name: str, folder: Path) -> tuple[Options, Options]:
-    """The options of the hub, and those of all others."""
+    """The options of the hub, and those of all other processes."""
     match name_of(name), name.partition(", ")[2]:
         case "quillcast", variant:
             options: Options = {"folder": str(folder), "network": "benchmark"}
@@ -256,7 +256,7 @@ def _credential(folder: Path) -> str:
 
 
 def certificates(folder: Path) -> dict[str, str]:
-    """Files of a certificate for 127.0.0.1, its key, and who signed it."""
+    """Make files with a certificate for 127.0.0.1, its key, and its issuer's certificate."""
     import datetime
     import ipaddress
 
@@ -296,7 +296,7 @@ def certificates(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _server(name: str, port: int, folder: Path) -> Iterator[int]:
-    """Run a system's server; its process id."""
+    """Run a system's server. Yields its process id."""
     what = SYSTEMS[name].server or ""
     settings = folder / "settings"
     match what:
@@ -329,7 +329,7 @@ def _await_port(what: str, server: "subprocess.Popen[bytes]", port: int) -> None
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A port on which no process listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -1,11 +1,11 @@
-"""Topics whose root numbers the events, beside topics in which each source numbers its own.
+"""Compare topics whose root numbers the events with topics in which each source numbers its own.
 
-Live: 16 publishers on 16 peers of this machine, and a subscriber on another. First as fast as they go, then at a rate,
+Live: 16 publishers on 16 peers of this machine, and a subscriber on another. First at full speed, then at a fixed rate,
 for the delays from publish to handler.
 
-Simulated: a network on a transit-stub topology. Topics get subscribers at random peers, and a publisher at a random
-peer, all at once. The figure is the median, over all deliveries, of the delay from publish to delivery over that of the
-direct way.
+Simulated: a network on a transit-stub topology. Each topic gets subscribers and a publisher at random peers, all at the
+same time. The figure is the median, over all deliveries, of the delay from publish to delivery divided by that of the
+direct path.
 """
 
 import gc
@@ -95,7 +95,7 @@ def _run(subscriber: Any, publishing: list[Any], each: int, rate: float | None) 
 
 
 class Timed(Audience):
-    """A subscriber, who notes when its event came."""
+    """A subscriber that records when its event arrived."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Timed(Audience):
 
 def simulated(peers: int) -> list[Row]:
     """The delays of both kinds in one simulated network."""
-    gc.disable()  # peers live as long as the run does; looking for rubbish among them doubles its time
+    gc.disable()  # peers live as long as the run; garbage collection would double its time
     network = Network(TransitStub(peers, derived(SEED, "transit-stub")), derived(SEED, "network"))
     config, journal = Config(), Journal(keep=frozenset())
     world = World(SEED, network, lambda host: Peer(host, config), None, journal=journal)
@@ -119,7 +119,7 @@ def simulated(peers: int) -> list[Row]:
     subscribers = [each for topic in topics for each in topic.subscribe()]
     run_until(world, lambda: all(each.started_count for each in subscribers), "subscribed")
     publishers = [peer_at(world, topic.source).publisher(topic.name, Writer()) for topic in topics]
-    world.run(world.now + PATIENCE_S / 10)  # they find the root, or their place in the tree
+    world.run(world.now + PATIENCE_S / 10)  # until they find the root, or their place in the tree
     began = world.now
     for publisher in publishers:
         publisher.offer([b"the one event of this topic"])
@@ -141,19 +141,19 @@ class Topic:
         peer_at(world, 0).create(name, Settings(admission=kind), self.created.append)
 
     def subscribe(self) -> list[Timed]:
-        """All of its subscribers, who have just asked for it."""
+        """Subscribe the topic's subscribers, and return them."""
         for number, each in self.audience.items():
             peer_at(self.world, number).subscribe(self.name, each)
         return list(self.audience.values())
 
     def delays(self, began: float) -> list[float]:
-        """The delays of its subscribers over those of the direct way."""
+        """The delays of its subscribers, divided by those of the direct path."""
         delay_s = self.world.network.delay_s
         return [(each.at - began) / delay_s(self.source, number) for number, each in self.audience.items()]
 
 
 def median_of(topics: list[Topic], kind: str, began: float) -> float:
-    """The median over all deliveries of one kind."""
+    """The median over all deliveries in topics of one kind."""
     return statistics.median([ratio for topic in topics if topic.kind == kind for ratio in topic.delays(began)])
 
 

@@ -1,6 +1,6 @@
-"""The picture of docs/benchmarks.md: rates by size at the left, delays of lone events at the right, as SVG.
+"""The picture of docs/benchmarks.md as SVG: rates by size on the left, delays of lone events on the right.
 
-Equal results give equal bytes. Nothing but Python is needed.
+Equal results give equal bytes. Needs only Python.
 """
 
 import math
@@ -70,7 +70,7 @@ def _rates(shown: list[str], by_size: dict[str, dict[int, float]]) -> list[str]:
         ]
     parts += [_text(x(size), BOTTOM + 20, f"{size:,}", "middle") for size in SIZES]
     parts.append(_text((LEFT + RATES_RIGHT) / 2, BOTTOM + 38, "bytes", "middle"))
-    for name in reversed(shown):  # the first lies on top
+    for name in reversed(shown):  # the first is drawn on top
         points = [(x(size), y(by_size[name][size])) for size in SIZES if size in by_size[name]]
         path = "L".join(f"{left:.1f} {top:.1f}" for left, top in points)
         parts.append(f'<path d="M{path}" fill="none" {_stroke(name)}/>')

@@ -1,9 +1,9 @@
-"""Two versions of quillcast in turns, each in a checkout of its own, and the ratios of their figures.
+"""Compare two versions of quillcast, each in a checkout of its own, by the ratios of their figures.
 
-In every round each program runs for one checkout, then for the other; which one is first alternates. A figure is the
-median of its rounds. Its ratio, new to base, is the median of the rounds' ratios, with their lower and upper quartile,
-so that it holds while the machine's speed drifts. `throughput` and `latency` are the programs of this checkout for
-both, with the other package; `simulate`, with 2,000 peers, and `links`, with 1 and 1,000 topics, are those of each.
+In each round, every program runs for both checkouts, in alternating order. A figure is the median of its rounds. Its
+ratio, new to base, is the median of the rounds' ratios, with their lower and upper quartile. So it is valid even if the
+machine's speed drifts. `throughput` and `latency` run from this checkout, with the package of either. `simulate`, with
+2,000 peers, and `links`, with 1 and 1,000 topics, run from each checkout.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
 
 
 def compared(base: list[Figures], new: list[Figures]) -> list[dict[str, Any]]:
-    """The medians of each figure, and of its ratios round by round."""
+    """The median of each figure, and of its ratios in each round."""
     rows = []
     for figure in base[0]:
         ratios = [after[figure] / before[figure] for before, after in zip(base, new, strict=True)]
@@ -82,7 +82,7 @@ def compared(base: list[Figures], new: list[Figures]) -> list[dict[str, Any]]:
 
 
 def published(rows: list[dict[str, Any]], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """These rows, and then those of before that are about other figures: each row names its commits."""
+    """These rows, followed by earlier rows about other figures. Each row names its commits."""
     measured = {row["figure"] for row in rows}
     return rows + [row for row in before if row["figure"] not in measured]
 
@@ -127,7 +127,7 @@ MEASURES: dict[str, Callable[[Path, bool], Figures]] = {
 
 
 def _rows(tree: Path, program: Path, quick: bool, *options: str) -> list[dict[str, Any]]:
-    """The rows of a program with the package of a checkout."""
+    """Run a program with the package of a checkout, and return its rows."""
     environment = {**os.environ, "PYTHONPATH": str((tree / "src").resolve())}
     command = [sys.executable, str(program.resolve()), "--json", *(["--quick"] if quick else []), *options]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -1,13 +1,13 @@
-"""Applications that share a peer (`quillcast.connect`), beside applications that each are a peer.
+"""Compare applications that share a peer (`quillcast.connect`) with applications that each are a peer.
 
-Rows `rate`: events per second from a publisher to a subscriber at full speed, as `throughput.py` measures it, through
-the topic's root in a third process. `node` is two nodes. `client` is two clients of the root's peer. In the others one
-of them is a client of a fourth process, past which it receives directly from the root, or publishes directly to it.
-`ratio` is that of the rate to the nodes', of the same run. A client holds nobody up, so `lost_share` is what its peer
-dropped.
+Rows `rate`: events per second from a publisher to a subscriber at full speed, measured as in `throughput.py`, through
+the topic's root in a third process. `node` is two nodes. `client` is two clients of the root's peer. In the other rows
+one of the two is a client of a fourth process, but receives directly from the root, or publishes directly to it.
+`ratio` is the rate divided by that of the nodes in the same run. A client delays nobody: its peer may drop events, and
+`lost_share` is their share.
 
 Rows `start`: milliseconds from `import quillcast` in a new process until it is connected to a running peer, or until
-its own node has joined one.
+its own node has joined the network.
 """
 
 import json
@@ -88,7 +88,7 @@ def _rates(size_bytes: int, runs: dict[str, list[dict[int, Row]]]) -> list[Row]:
 
 
 def starts(count: int) -> list[Row]:
-    """How long it takes until a new process can publish."""
+    """Measure the time until a new process can publish."""
     with tempfile.TemporaryDirectory() as folder:
         peer = Actor("quillcast", folder=folder, network="benchmark")
         try:

@@ -1,19 +1,19 @@
 """How long an evaluation takes from a cold start, and how its cost grows with the deployment.
 
-Each row is one `quillcast evaluate` in a process of its own: interpreter, Spark and its Java machine start with it, and
-the report is written. Kernels that an earlier run compiled are found in numba's cache. Memory is the peak over all
-processes together: the driver, Java and its workers, pages that several map counted once. Prints one row per run, with
-its configuration and its bounds; with --json one JSON object on the last line. With --curve the same 1,500 groups are
-evaluated among 100,000 to 10,000,000 peers, and --picture draws what that took.
+Each row is one `quillcast evaluate` in a new process, which starts the interpreter, Spark and its Java machine, and
+writes the report. Kernels that an earlier run compiled are in numba's cache. Memory is the peak over the driver, Java
+and its workers together; pages that several processes map count once. Prints one row per run, with its configuration
+and its bounds; with --json one JSON object on the last line. With --curve, the same 1,500 groups are evaluated among
+100,000 to 10,000,000 peers, and --picture draws the times.
 
-With --cores the trees stage of one experiment (default: internet-1m) runs on `local[1]` and on `local[2]` by turns,
-each time in a new process that takes over all that went before. Printed are the median of the pairs' ratios, and beside
-it what two processes gain on this machine at all: the same kernels, half of the groups in each, one after the other
-against both at once, without Spark. Other work on the machine spoils the clock; `machine_cpu_s` tells of it.
+With --cores, the trees stage of one experiment (default: internet-1m) runs alternately on `local[1]` and `local[2]`,
+each time in a new process that reuses all earlier stages. Prints the median of the pairs' ratios, and for comparison
+the gain of two processes on this machine without Spark: the same kernels, with half of the groups in each, one after
+the other and both at once. Other work on the machine distorts the times; `machine_cpu_s` shows it.
 
-With --aims policies are held to their aims on seeds that nothing was tuned on, in this process, without Spark: a row
-for each policy with the least, the median, the 90th percentile and the greatest of each figure over the seeds. --seeds
-names others.
+With --aims, policies are checked against their aims on seeds that were not used for tuning, in this process, without
+Spark: a row for each policy with the minimum, median, 90th percentile and maximum of each figure over the seeds.
+--seeds selects others.
 """
 
 import argparse
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 SIZES = {"scribe-2002": (100_000, 1500), "internet-1m": (1_000_000, 15_000), "internet-10m": (10_000_000, 15_000)}
 QUICK = {"scribe-2002": (20_000, 300)}
 BOUNDS = {"scribe-2002": (45, None), "internet-1m": (90, 6e9), "internet-10m": (600, 16e9)}
-"""The most seconds and bytes that each may take, if there is a bound."""
+"""The bounds on seconds and bytes of each experiment, if it has any."""
 
 CURVE, CURVE_GROUPS = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), 1500
 AIMS: dict[tuple[str, "Publishers"], dict[str, float]] = {
     ("scoped+improve", "root"): {"rad_worst": 1.5},
     ("scoped+improve+source", "members"): {"rad_median": 1.25, "children_max": 16, "messages_over_ip": 1.9},
 }
-"""By policy and publishers, the most that a figure may be on any seed."""
+"""The bounds on figures for any seed, by policy and publishers."""
 
 AIM_SEEDS = range(3001, 3051)
 KERNEL_STAGES = ("trees", "delays", "stress")
@@ -118,14 +118,14 @@ def measure_aims(seeds: Sequence[int]) -> list[Row]:
 
 
 def aimed(costs: Row) -> Row:
-    """What is told of a seed, from the figures of a policy."""
+    """The reported figures of a policy for one seed."""
     pairs = {"rad": ("median", "worst"), "rmd": ("median", "worst"), "entries": ("mean", "median", "max")}
     spelt = {f"{name}_{part}": costs[name][at] for name, parts in pairs.items() for at, part in enumerate(parts)}
     return spelt | {name: costs[name] for name in ("children_max", "messages_over_ip", "core_link_over_ip")}
 
 
 def spread(values: list[float]) -> list[float]:
-    """The least, the median, the nine tenths' and the greatest of them."""
+    """The minimum, median, 90th percentile and maximum."""
     ordered = sorted(values)
     middle = statistics.median(ordered)
     return [round(value, 3) for value in (ordered[0], middle, ordered[len(ordered) * 9 // 10], ordered[-1])]
@@ -139,13 +139,13 @@ def told_aims(row: Row) -> str:
 
 
 def machine_busy_s() -> float:
-    """CPU time that all processes of the machine have taken so far: beside a run's own, what else was going on."""
+    """The CPU time of all processes of the machine so far. Compared with a run's own, it shows other work."""
     user, nice, system, _idle, _wait, irq, soft, *_ = map(int, Path("/proc/stat").read_text().split()[1:9])
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def measure_cores(experiment: str, peers: int, groups: int, pairs: int) -> list[Row]:
-    """The trees stage on one core and on two, by turns, and what the machine itself would allow."""
+    """Measure the trees stage alternately on one core and on two, and the gain that the machine itself allows."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         evaluated(experiment, peers, groups, run, "local[2]")
@@ -180,7 +180,7 @@ def measure_cores(experiment: str, peers: int, groups: int, pairs: int) -> list[
 
 
 def evaluated(experiment: str, peers: int, groups: int, run: Path, master: str) -> Row:
-    """The result of a run in a folder, or of what is missing there."""
+    """Run an experiment in a folder, or the parts that are missing there, and return its result."""
     arguments = ["--nodes", str(peers), "--groups", str(groups), "--master", master, "--output", str(run), "--json"]
     command = [sys.executable, "-m", "quillcast", "evaluate", experiment, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -191,7 +191,7 @@ def evaluated(experiment: str, peers: int, groups: int, run: Path, master: str) 
 
 
 class Kernels:
-    """Two processes that grow the trees of a run's groups, every other group each, whenever they are told to.
+    """Two processes that build the trees of a run's groups on request, each those of every other group.
 
     Args:
         run: the folder of a run.
@@ -205,7 +205,7 @@ class Kernels:
             process.stdout.readline()
 
     def seconds(self, processes: int) -> float:
-        """How long both halves take: one process after the other, or both at once."""
+        """The time for both halves: one process after the other, or both at once."""
         began = time.perf_counter()
         if processes == 1:
             for process in self._processes:
@@ -219,7 +219,7 @@ class Kernels:
         return time.perf_counter() - began
 
     def close(self) -> None:
-        """End them."""
+        """End the processes."""
         for process in self._processes:
             process.stdin.close()
             process.wait()
@@ -231,7 +231,7 @@ class Kernels:
 
 
 def grow_when_told(run: Path, half: int) -> None:
-    """What each of `Kernels` does."""
+    """The main function of each process of `Kernels`."""
     from quillcast.evaluation import policies
     from quillcast.evaluation.deployment import Deployment, Shipped
     from quillcast.evaluation.folder import read_experiment
@@ -246,7 +246,7 @@ def grow_when_told(run: Path, half: int) -> None:
 
 
 def told_cores(row: Row) -> str:
-    """A pair for people."""
+    """Format a pair for people."""
     return (
         f"trees of {row['peers']:,} peers, {row['groups']:,} groups: {row['local_1_s']:.2f} s on local[1], "
         f"{row['local_2_s']:.2f} s on local[2], {row['ratio']:.2f} times as fast; "
@@ -269,7 +269,7 @@ def told(row: Row) -> str:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """The curve, as a picture: the time by the number of peers, next to N log N from each first point."""
+    """Draw the time by the number of peers, beside N log N from each first point."""
     import numpy as np
 
     from quillcast.pipeline.pictures import COLOURS, INK, new_figure, svg_of
@@ -288,7 +288,7 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def report_cores(rows: list[Row], *, as_json: bool) -> None:
-    """The medians of the pairs; with --json all of them."""
+    """Print the medians of the pairs; with --json all pairs."""
     for name, what in (("ratio", "trees stage, local[2] against local[1]"), ("kernels_ratio", "the machine itself")):
         ratios = [row[name] for row in rows]
         told = f"{what}: {statistics.median(ratios):.2f} times as fast (median of {ratios})"

@@ -1,9 +1,9 @@
-"""Deliveries per second from one publisher to 64 subscribers on 8 peers at full speed, and what that costs.
+"""Deliveries per second from one publisher to 64 subscribers on 8 peers at full speed, and their cost.
 
-quillcast: the publisher is a ninth peer, the topic's root is one of the eight, receivers forward. zenoh and pyzmq: the
-publisher links with each of the eight. nats-py, paho-mqtt and redis: through their servers, whose processor time and
-memory count too; redis answers every publish before the next. The clock runs from the first delivery to the last. What
-is missing on this machine is named.
+quillcast: the publisher is a ninth peer, the topic's root is one of the eight, and receivers forward. zenoh and pyzmq:
+the publisher connects to each of the eight. nats-py, paho-mqtt and redis: through their servers, whose processor time
+and memory count too; redis answers every publish before the next. The time is that from the first delivery to the last.
+Systems that are missing on this machine are named.
 """
 
 from actors import ask_all, running

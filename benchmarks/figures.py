@@ -1,8 +1,9 @@
-"""What the figures of Scribe's evaluation depend on: the same groups under other routing tables and other networks.
+"""What the figures of Scribe's evaluation depend on: the same groups with other routing tables and networks.
 
-The deployment is that of `scribe-2002`. Kernels only, in this process, without Spark and report: a row takes seconds.
-By default rows for what docs/evaluation.md gives as reasons for differences from published figures; --policy, --seeds,
---topology, --quality, --digit-bits and --leaf-set-size ask for others. --json prints one object on the last line.
+The deployment is that of `scribe-2002`. Runs only kernels in this process, without Spark and report: a row takes
+seconds. The default rows show the reasons that docs/evaluation.md gives for differences from published figures.
+--policy, --seeds, --topology, --quality, --digit-bits and --leaf-set-size select others. --json prints one object on
+the last line.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from quillcast.evaluation.report.figures import RATIOS
 from quillcast.evaluation.routing.pastry import route
 from quillcast.evaluation.treetable import tree_rows
 
-LOOKUPS, HOPS = 200_000, 5  # as Pastry's authors had them (Pastry, section 3.1)
+LOOKUPS, HOPS = 200_000, 5  # as in Pastry, section 3.1
 QUALITIES = ("ideal", "sampled(16)", "sampled(4)", "sampled(1)", "join")
 TOPOLOGIES = ("transit-stub", "transit-stub(10,5,2,50)", "transit-stub(10,5,50,2)", "wonderproxy", "aws")
 LEAF_SETS = (8, 16, 32)
@@ -86,7 +87,7 @@ def _delays(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
 
 
 def _stress(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
-    """Sums over all groups, as tasks of the stage `stress` hand them on."""
+    """Sums over all groups, as returned by tasks of the stage `stress`."""
     arrays = made.arrays()
     peers, links = len(arrays.peers), len(arrays.topology.link_ends)
     added = {"peer": np.zeros((7, peers)), "link": np.zeros((2, links))}
@@ -109,7 +110,7 @@ def _stress(rows: list[pa.RecordBatch], made: deployment.Deployment) -> Row:
 
 
 def _hops(arrays: deployment.Arrays) -> Row:
-    """Shares of lookups that take 1 to 5 hops, random peers and random keys."""
+    """Shares of lookups from random peers to random keys that take 1 to 5 hops."""
     counts = np.zeros(64)
     for lookup in range(LOOKUPS):
         peer = int(mix(1, 2, lookup)) % len(arrays.peers)

@@ -1,4 +1,4 @@
-"""What the benchmark programs have in common: options, systems that take turns, and how rows are told."""
+"""The common parts of benchmark programs: options, systems that take turns, and the output of rows."""
 
 import argparse
 import json
@@ -12,11 +12,11 @@ from clients import SYSTEMS, missing
 
 Row = dict[str, Any]
 Run = TypeVar("Run")
-"""What one round of a system gives: mostly a row."""
+"""The result of one round of a system, usually a row."""
 
 
 def parser(doc: str | None, systems: Iterable[str] = ()) -> argparse.ArgumentParser:
-    """Options of a program that measures these systems unless others are named."""
+    """Make the options of a program that measures these systems by default."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--quick", action="store_true", help="one short round, in about a minute")
     made.add_argument("--json", action="store_true", help="print one object on the last line")
@@ -29,7 +29,7 @@ def parser(doc: str | None, systems: Iterable[str] = ()) -> argparse.ArgumentPar
 
 
 def in_turns(systems: list[str], rounds: int, measure: Callable[[str], Run]) -> dict[str, list[Run]]:
-    """Every system once in every round; those that are missing here are left out. Progress goes to standard error."""
+    """Measure every installed system once in every round. Progress goes to standard error."""
     runs: dict[str, list[Run]] = {system: [] for system in systems if missing(system) is None}
     for number in range(1, rounds + 1):
         for system, made in runs.items():
@@ -52,7 +52,7 @@ def median(runs: list[Row], name: str, digits: int | None = None) -> Any:
 
 
 def costs(runs: list[Row]) -> Row:
-    """What the runs took and lost, and how many they are."""
+    """The costs and losses of runs, and their number."""
     return {
         "cpu_s_per_million": median(runs, "cpu_s_per_million", 2),
         "peak_rss_bytes": peaks(run["used"] for run in runs),
@@ -62,7 +62,7 @@ def costs(runs: list[Row]) -> Row:
 
 
 def peaks(used: Iterable[dict[str, dict[str, float]]]) -> dict[str, int]:
-    """The peak of resident memory of each process over all rounds, bytes; of `peer 1`, `peer 2`... of the largest."""
+    """The peak of resident memory of each process over all rounds, bytes; for `peer 1`, `peer 2`... the largest."""
     found: dict[str, int] = {}
     for each in used:
         for role, figures in each.items():
@@ -72,7 +72,7 @@ def peaks(used: Iterable[dict[str, dict[str, float]]]) -> dict[str, int]:
 
 
 def tell(name: str, rows: list[Row], options: argparse.Namespace) -> None:
-    """Print the rows as a table, and as one object on the last line if asked for."""
+    """Print the rows as a table, and on request as one object on the last line."""
     columns = [each for each in dict.fromkeys(column for row in rows for column in row) if each != "settings"]
     lines = [columns, *([_cell(column, row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]

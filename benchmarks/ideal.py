@@ -1,4 +1,4 @@
-"""Routes with perfect tables, as a yardstick for actual routes."""
+"""Routes with perfect tables, for comparison with actual routes."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from random import Random
 from quillcast.core.ids import ID_BITS, RING, number
 
 SAMPLES = 20_000  # the standard error of the mean is then below 0.01
-WALKS = 3000  # ... and for the length of routes about 0.01
+WALKS = 3000  # for the length of routes, it is then about 0.01
 Pick = Callable[[int, int, int], int]
 """Chooses the peer in a cell. Arguments: the ring place of the table's owner, and the range of ring places, from the
 second to before the third, of the peers that fit the cell."""

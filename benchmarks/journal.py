@@ -1,10 +1,11 @@
-"""What the journal costs: a peer that notes so many runs of events a second, and a path at full speed.
+"""The cost of the journal: for a peer that records so many runs of events a second, and for a path at full speed.
 
-`cpu_share` is the part of one core that noting, laying out and writing take at that rate, one event to a run in the
-worst case, with flushes as often as the event loop's timer makes them. `throughput_share` is the part of the events per
-second of `benchmarks/throughput.py` that are missing when every process of the path writes its journal: the median over
-pairs of paths, with and without, each started anew and in turns first, since from start to start the same program
-differs by several per cent; a quarter of the pairs is below `lower_quartile`, a quarter above `upper_quartile`.
+`cpu_share` is the share of one core that recording, encoding and writing take at that rate. In the worst case each run
+has one event. Flushes are as frequent as with the event loop's timer. `throughput_share` is the share of the events per
+second of `benchmarks/throughput.py` that is lost when every process of the path writes its journal. It is the median
+over pairs of paths, with and without journals, in alternating order. Each path is started anew, because the same
+program's speed differs by several per cent between starts. A quarter of the pairs is below `lower_quartile`, a quarter
+above `upper_quartile`.
 """
 
 import statistics
@@ -57,7 +58,7 @@ def cost(make: Callable[[int], Record], runs_per_s: int, count: int) -> dict[str
 
 
 def throughput(size_bytes: int, pairs: int, seconds: float) -> Row:
-    """The share of a path's events per second that its journals take."""
+    """Measure the share of a path's events per second that its journals cost."""
     shares, settings = [], {}
     for pair in range(pairs):
         events_per_s = {}

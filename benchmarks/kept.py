@@ -1,4 +1,4 @@
-"""The results that are kept in docs/benchmarks.json, with the machine, the commit and what else the machine did."""
+"""The results in docs/benchmarks.json, with the machine, its other load, and the commit."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from page import filled
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE, PICTURE = (ROOT / "docs" / f"benchmarks.{kind}" for kind in ("json", "md", "svg"))
-LOOK_S = 3.0  # how long to see what others use
+LOOK_S = 3.0  # how long to measure the load of other processes
 
 
 def keep(name: str, result: dict[str, Any], order: list[str]) -> None:
-    """Replace the results of one program, and make page and picture anew; programs stand in this order."""
+    """Replace the results of one program, and redraw page and picture. Programs are stored in this order."""
     results = {**_results(), name: result}
     programs = [_lines(each, results[each]) for each in order if each in results]
     RESULTS.write_text("{\n" + ",\n".join(programs) + "\n}\n")
@@ -51,7 +51,7 @@ def draw() -> None:
 
 
 def load_percent() -> int:
-    """How much of the processor is in use while nothing is measured."""
+    """Measure how much of the processor is in use before a benchmark."""
     before = os.times().elapsed, _busy_s()
     time.sleep(LOOK_S)
     passed_s, busy_s = os.times().elapsed - before[0], _busy_s() - before[1]
@@ -59,13 +59,13 @@ def load_percent() -> int:
 
 
 def _busy_s() -> float:
-    """Seconds that the machine's cores worked: user, nice, system, interrupts and what was stolen (proc(5))."""
+    """Busy seconds of the machine's cores: user, nice, system, interrupts and stolen time (proc(5))."""
     fields = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def machine() -> dict[str, Any]:
-    """What the results depend on."""
+    """What the results depend on: processor, system and versions."""
     info = Path("/proc/cpuinfo").read_text()
     models = [line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")]
     memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
@@ -80,7 +80,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit(tree: Path) -> str:
-    """The commit of a checkout, with a plus if source differs from it."""
+    """The commit of a checkout, with a plus if source files differ from it."""
     changed = _git(tree, "status", "--porcelain", "-uno", "--", "src", "benchmarks")
     return _git(tree, "rev-parse", "--short", "HEAD") + ("+" if changed else "")
 

@@ -1,8 +1,8 @@
-"""Delay from publishing a lone event to the call of the handler, from one process to another, at a fixed rate.
+"""Delay from publishing a lone event to the call of the handler in another process, at a fixed rate.
 
-quillcast's events go through the topic's root. It is a forwarder in a third process, or one of the two in the row
-`quillcast, two peers`. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two processes directly; rows of their own have
-a process between them. nats-py, paho-mqtt and redis go through their servers. The subscriber of iceoryx2 that polls
+quillcast's events go through the topic's root. It is a forwarder in a third process; in the row `quillcast, two peers`
+it is one of the two. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two processes directly, or through a third
+process in separate rows. nats-py, paho-mqtt and redis go through their servers. The polling subscriber of iceoryx2
 takes a whole core.
 
 Systems take turns in every round, and a row is the median of its rounds. A system that is missing on this machine has a

@@ -1,10 +1,10 @@
-"""What a forwarder pays for two levels of scopes: 16 KiB bundles that it passes on to four others.
+"""The cost of two levels of scopes for a forwarder that passes 16 KiB bundles on to four others.
 
 `tree`: a site with the policy `star`. Its entry point takes bundles from the publisher, whose peer is the topic's root,
 and passes them on to four members over links of the topic's tree, without records. `two levels`: the site is a member
 of a campus with the policy `chain`, and bundles come from the campus's entry point, with a record that has a pair for
-each level. Each peer is a process. `cpu_ms` is the processor time of the site's entry point for 1,000 bundles, `ratio`
-that over the tree's. Links are those between machines (TCP).
+each level. Each peer is a process. `cpu_ms` is the processor time of the site's entry point for 1,000 bundles; `ratio`
+is that divided by the tree's. Links use TCP, as between machines.
 """
 
 import sys
@@ -23,8 +23,8 @@ FAN_OUT, SIZE_BYTES, BUNDLE_BYTES = 4, 16_000, 16_384  # a bundle of one event w
 ROUNDS, BUNDLES, RATE = 5, 6_000, 500.0
 QUICK_ROUNDS, QUICK_BUNDLES = 1, 1_500
 WARM_UP = 300  # bundles
-SHAPE_S = 20.0  # the most that orders take until the tree has its shape
-TRIES = 5  # on a busy machine measured round trips may make another member the entry point than the star's hub
+SHAPE_S = 20.0  # the longest time until the tree has the ordered shape
+TRIES = 5  # on a busy machine, measured round trips may make a member other than the star's hub the entry point
 SCOPE = """\
 name = "{name}"
 superscopes = [{superscopes}]
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _measured(system: str, bundles: int) -> Row:
-    """One round, tried again if the tree does not get its shape."""
+    """One round, repeated if the tree does not get its shape."""
     for _ in range(TRIES):
         if row := measure(system, bundles):
             return row
@@ -91,7 +91,7 @@ def measure(system: str, bundles: int) -> Row:
 
 
 def _manage(manager: Actor, folder: Path, name: str, policy: str, members: list[str], above: str = "") -> str:
-    """Run the manager of a scope; its address."""
+    """Run the manager of a scope. Returns its address."""
     listed = ", ".join(f'"{each}"' for each in members)
     superscopes = f'"{above}"' if above else ""
     file = folder / f"{name}.toml"
@@ -100,8 +100,8 @@ def _manage(manager: Actor, folder: Path, name: str, policy: str, members: list[
 
 
 def _forwarder(manager: Actor, topic: str, peers: list[str]) -> str | None:
-    """Wait until the site hangs together as ordered: one member below the peer before it, and the others below that."""
-    *line, _, _, _, _, _ = peers  # the publisher, and the campus's entry point if there is a campus
+    """Wait for the ordered tree: one member of the site below the peer before it, and the others below that member."""
+    *line, _, _, _, _, _ = peers  # the publisher, and the campus's entry point if there is one
     until_s = time.monotonic() + SHAPE_S
     while True:
         parents = {each["node_id"]: each["parent"] for each in manager.ask("tree", topic=topic)["peers"]}

@@ -1,4 +1,4 @@
-"""What links carry while no event flows, and how much memory a peer takes, with many topics on 16 peers.
+"""Traffic on links without events, and memory of a peer, with many topics on 16 peers.
 
 Every peer is a process and subscribes to every topic. Then nothing happens for 10 s. For another 10 s every peer closes
 and renews 1 % of its subscriptions each second (`changing_per_s`). Messages and bytes are those of all peers, per link
@@ -24,9 +24,9 @@ from typing import Any
 from actors import Process, ask_all
 
 PEERS = 16
-TOPICS, SECONDS = (1, 100, 10_000), (10.0, 10.0)  # still, and while subscriptions change
+TOPICS, SECONDS = (1, 100, 10_000), (10.0, 10.0)  # idle, and while subscriptions change
 QUICK_TOPICS, QUICK_SECONDS = (1, 100, 500), (5.0, 2.0)
-SETTLE_S, QUICK_SETTLE_S = 20.0, 3.0  # from the last subscription to the measurement: until what it set off is over
+SETTLE_S, QUICK_SETTLE_S = 20.0, 3.0  # from the last subscription to the measurement, so that its consequences are over
 CHANGING = 0.01  # of the subscriptions, every second
 STRIDE = 64  # subscriptions that a peer makes at once
 STEP_S = 0.05  # changes are made this often
@@ -87,7 +87,7 @@ def _row(peers: Sequence["Process"], topics: int, seconds: float, changing: floa
 
 
 def _grown(row: Row, like: Row, first: Row) -> Row:
-    """How a row compares with the first one that changes as much, and its memory with that of the first one."""
+    """Compare a row with the first one with the same changes, and its memory with that of the first one."""
     more = row["topics"] - first["topics"]
     return {
         "grown_messages": round(row["link_messages_per_s"] / like["link_messages_per_s"], 2),
@@ -106,17 +106,17 @@ class Peer(Process):
         super().__init__("a peer", [__file__, "--peer", folder])
 
     def end(self) -> None:
-        """End it; that others would be told in good order is not what is measured."""
+        """Kill the peer, because a good end would take time and is not measured."""
         self.process.kill()
         self.process.wait()
 
 
 @contextmanager
 def network() -> Iterator[list[Peer]]:
-    """So many peers of one network."""
+    """Start the peers of one network."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         peers: list[Peer] = []
-        for more in (1, PEERS - 1):  # the first one alone is the network
+        for more in (1, PEERS - 1):  # the first one creates the network
             started = [Peer(folder) for _ in range(more)]
             for peer in started:
                 stack.callback(peer.end)
@@ -137,7 +137,7 @@ class Performer:
         self.held: list[Any] = []
 
     async def hold(self, topics: int) -> Row:
-        """Subscribe to so many topics, and wait until all subscriptions stand."""
+        """Subscribe to so many topics, and wait until all subscriptions are established."""
         for first in range(len(self.held), topics, STRIDE):
             made = [self.node.subscribe(f"links/{number}") for number in range(first, min(first + STRIDE, topics))]
             await asyncio.gather(*[subscription.started() for subscription in made])
@@ -145,7 +145,7 @@ class Performer:
         return {}
 
     async def stand(self, seconds: float, changing: float) -> Row:
-        """Let time pass while a share of the subscriptions is renewed every second; what the links carried."""
+        """Wait while a share of the subscriptions is renewed every second. Returns the traffic of the links."""
         before, cpu_s, began_s, renewed = self.node.traffic(), time.process_time(), time.monotonic(), 0
         while (passed_s := time.monotonic() - began_s) < seconds:
             while renewed < int(passed_s * changing * len(self.held)):
@@ -182,7 +182,7 @@ async def _obey(folder: str) -> None:
 
 
 def perform(folder: str) -> None:
-    """Be one of the peers, until the conductor ends."""
+    """Run one of the peers until the conductor ends."""
     import os
 
     import quillcast

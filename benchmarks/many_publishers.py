@@ -1,9 +1,9 @@
-"""Events per second from 2,000 publishers on 8 peers to one subscriber, in one topic; beside a single publisher.
+"""Events per second from 2,000 publishers on 8 peers to one subscriber in one topic, compared with a single publisher.
 
-Publishers of a peer take turns, an event each, as fast as they go. quillcast: the subscriber is a ninth peer, the
-topic's root is one of the eight, and publishers of a peer share blocks. zenoh and pyzmq: each of the eight links with
-the subscriber. nats-py, paho-mqtt and redis: through their servers; redis answers every publish before the peer's
-next. The clock runs from the first event at the subscriber to the last. What is missing on this machine is named.
+The publishers of a peer take turns at full speed, an event each. quillcast: the subscriber is a ninth peer, the topic's
+root is one of the eight, and publishers of a peer share blocks. zenoh and pyzmq: each of the eight connects to the
+subscriber. nats-py, paho-mqtt and redis: through their servers; redis answers every publish before the peer's next. The
+time is that from the first event at the subscriber to the last. Systems that are missing on this machine are named.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
-"""The parts of docs/benchmarks.md that are made from its results: what was measured is never typed in by hand.
+"""The parts of docs/benchmarks.md that are generated from results, so that no figure is typed in by hand.
 
-The results are a file of JSON beside the page: by program its rows, and when, where and at which commit they were made.
-`filled` puts a table, the points where others are ahead, the details and the machine between marks in the page.
+The results are a JSON file beside the page: the rows of each program, with time, machine and commit. `filled` writes a
+table, the points where others are ahead, the details and the machine between marks in the page.
 """
 
 import ast
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-UNITS = {"peak_rss_bytes": "MiB"}  # columns that are told in another one
+UNITS = {"peak_rss_bytes": "MiB"}  # columns that are shown in another unit
 SIZES = (16, 100, 1000, 10_000)
 OURS, OURS_DIRECT = "quillcast", "quillcast, two peers"
-THROUGH = ("zenoh, router", "pyzmq, forwarder", "nats-py", "paho-mqtt", "redis")  # with a process between, as OURS
-IDLE_PERCENT_MAX = 10  # of the processor, that others used
+THROUGH = ("zenoh, router", "pyzmq, forwarder", "nats-py", "paho-mqtt", "redis")  # with a process between, like OURS
+IDLE_PERCENT_MAX = 10  # of the processor, used by other processes
 BY_EVENT = {
     "quillcast, two peers": "**quillcast**, peer to peer",
     "quillcast": "**quillcast**, through a forwarder",
@@ -44,7 +44,7 @@ Results = dict[str, dict[str, Any]]
 
 
 def filled(page: str, results: Results) -> str:
-    """The page with every part made anew."""
+    """The page with every part generated again."""
     parts = {
         "table": _table(results),
         "ahead": ahead(results),
@@ -64,7 +64,7 @@ def filled(page: str, results: Results) -> str:
 
 
 def rates(results: Results) -> dict[str, dict[int, Row]]:
-    """By system and size, the rows of full speed."""
+    """The rows at full speed, by system and size."""
     found: dict[str, dict[int, Row]] = {}
     for row in results["throughput"]["results"]:
         if "missing" not in row:
@@ -73,12 +73,12 @@ def rates(results: Results) -> dict[str, dict[int, Row]]:
 
 
 def delays(results: Results) -> dict[str, Row]:
-    """By system, the row of lone events."""
+    """The row for lone events, by system."""
     return {row["system"]: row for row in results["latency"]["results"] if "missing" not in row}
 
 
 def _table(results: Results) -> list[str]:
-    """Both kinds of rows; a warning stands before them if the machine was not idle."""
+    """A table of both kinds of rows, with a warning before it if the machine was not idle."""
     busy_percent = max(results[name]["load_percent"] for name in ("throughput", "latency"))
     warning = f"**Provisional: others used {busy_percent} % of the processor while this was measured.**"
     sizes = " | ".join(f"{size:,} bytes" for size in SIZES)
@@ -106,7 +106,7 @@ def _rate(row: Row | None) -> str:
     if row is None:
         return ""
     events = row["events_per_s"]
-    digits = max(0, len(f"{events:.0f}") - 3)  # more are not alike in two runs
+    digits = max(0, len(f"{events:.0f}") - 3)  # further digits differ between runs
     told = f"{round(events / 10**digits) * 10**digits:,}"
     share = row.get("lost_share", 0)
     return f"{told} ({100 * share:.0f} % lost)" if share >= 0.005 else told
@@ -121,7 +121,7 @@ def _memory(rows: dict[int, Row]) -> str:
 
 
 def memory_bytes(rows: dict[int, Row]) -> int:
-    """What all processes of a system take together at most, at any size."""
+    """The peak memory of all processes of a system together, over all sizes."""
     return max(int(sum(row["peak_rss_bytes"].values())) for row in rows.values())
 
 
@@ -129,7 +129,7 @@ def memory_bytes(rows: dict[int, Row]) -> int:
 
 
 def ahead(results: Results) -> list[str]:
-    """A point for each column of the table in which another system is ahead of quillcast on the same kind of path."""
+    """A point for each table column in which another system is ahead of quillcast on the same kind of path."""
     by_size, lone = rates(results), delays(results)
     points = []
     for size in SIZES:
@@ -146,7 +146,7 @@ def ahead(results: Results) -> list[str]:
 
 
 def _ours(name: str, among: Container[str]) -> str:
-    """The row of quillcast to compare another system with: directly connected too, or with a process between too."""
+    """The row of quillcast on the same kind of path as another system: direct, or with a process between."""
     return OURS if name in THROUGH or OURS_DIRECT not in among else OURS_DIRECT
 
 
@@ -164,7 +164,7 @@ def _plain(name: str) -> str:
 
 
 def _measured(results: Results) -> list[str]:
-    """Where and when, with the programs that were measured alike in one line."""
+    """The machine and time of measurements, with one line for programs that were measured alike."""
     alike: dict[str, list[str]] = {}
     for name, result in results.items():
         machine = result["machine"]
@@ -191,13 +191,13 @@ def _details(results: Results) -> list[str]:
 
 
 def _words(program: str) -> list[str]:
-    """What the program says that it measures, and how."""
+    """The program's description of what it measures, and how."""
     tree = ast.parse((FOLDER / f"{program}.py").read_text())
     return (ast.get_docstring(tree) or "").splitlines()
 
 
 def _rows(rows: list[Row]) -> list[str]:
-    """A table of the columns that hold one value per row; what is more is spelled out as `key value`."""
+    """A table of the columns with one value per row; nested values are written as `key value`."""
     columns = list(dict.fromkeys(column for row in rows for column in row if column != "settings"))
     lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     lines += [f"| {' | '.join(_cell(row.get(each), UNITS.get(each, '')) for each in columns)} |" for row in rows]

@@ -1,6 +1,6 @@
-"""The process behind an `Actor`: does what it is ordered with a system's client, a line of JSON each, and answers so.
+"""The process behind an `Actor`: carries out orders with a system's client and answers, a line of JSON each.
 
-Where delays are measured, a payload's first eight bytes are when it was published, by the clock of the machine.
+When delays are measured, a payload's first eight bytes are its time of publication, by the machine's clock.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from quillcast.cli.beat import Beat
 SAMPLE_S = 0.001
 STAMP_BYTES = 8
 LOOK_EVENTS = 64  # between two looks at the event loop
-KNOCK = b"knock"  # shorter than what counts
-LATE_S = 0.05  # a call that takes longer was held up; a shorter one is made up for
-STILL_S = 5.0  # nothing came for so long: no more will
+KNOCK = b"knock"  # shorter than events that count
+LATE_S = 0.05  # a longer call was blocked; the delay of a shorter one is made up for
+STILL_S = 5.0  # after this long without events, no more will come
 
 
 class Performer:
@@ -44,7 +44,7 @@ class Performer:
 
     async def connect(self, system: str, options: dict[str, Any]) -> dict[str, Any]:
         folder = options.pop("folder", None)
-        if folder is not None:  # neither the user's networks nor others' benchmarks
+        if folder is not None:  # so that it finds neither the user's networks nor those of other benchmarks
             os.environ |= {"XDG_RUNTIME_DIR": folder, "XDG_CONFIG_HOME": folder}
         self.client = SYSTEMS[system].client()
         return await self.client.connect(**options)
@@ -61,17 +61,17 @@ class Performer:
     # --- rates
 
     async def listen(self, topic: str) -> dict[str, Any]:
-        """Subscribe, to count."""
+        """Subscribe, and count events."""
         self.counter = await self.client.count(topic)
         return {}
 
     async def until_marked(self) -> dict[str, Any]:
-        """Take what comes until a mark comes."""
+        """Receive events until a mark comes."""
         await self.counter.until_marked()
         return {}
 
     async def warm_up(self, size_bytes: int, seconds: float) -> dict[str, Any]:
-        """Publish at full speed for a while, then a mark; how fast that was."""
+        """Publish at full speed for a while, then a mark. Returns the rate."""
         publish, payload = self.publishers[0], bytes(size_bytes)
         count, began_s = 0, time.perf_counter()
         while time.perf_counter() - began_s < seconds:
@@ -81,12 +81,12 @@ class Performer:
         return {"events_per_s": count / (time.perf_counter() - began_s)}
 
     async def expect(self, count: int) -> dict[str, Any]:
-        """So many events will come, and count."""
+        """Expect and count this many events."""
         self.counter.expect(count)
         return {}
 
     async def taken(self) -> dict[str, Any]:
-        """How fast they came."""
+        """Return the rate at which they came."""
         taken: dict[str, Any] = await self.counter.taken()
         return taken
 
@@ -109,7 +109,7 @@ class Performer:
 
     def _take(self, payload: bytes) -> None:
         if len(payload) < STAMP_BYTES:
-            return  # it only found the way
+            return  # it only established the path
         now_ns = time.monotonic_ns()
         if not self.count:
             self.first_ns = now_ns
@@ -122,7 +122,7 @@ class Performer:
         return {}
 
     async def publish(self, size_bytes: int, count: int, rate: float | None = None) -> dict[str, Any]:
-        """Publish with every publisher in turn, at a rate or as fast as it goes."""
+        """Publish with every publisher in turn, at a rate or at full speed."""
         began_ns, publishers, filling = time.monotonic_ns(), self.publishers, bytes(max(0, size_bytes - STAMP_BYTES))
         waits = self.client.waits
         async with Beat(rate) if rate is not None else nullcontext() as beat:
@@ -138,7 +138,7 @@ class Performer:
         return {"seconds": (time.monotonic_ns() - began_ns) / 1e9}
 
     async def collect(self, count: int) -> dict[str, Any]:
-        """Wait until so many came; when the first and the last did, and how long they took."""
+        """Wait for this many events. Returns when the first and the last came, and their delays."""
         until, before = time.monotonic() + PATIENCE_S, -1
         while self.count < count and (time.monotonic() < until or self.count != before):
             before = self.count
@@ -153,7 +153,7 @@ class Performer:
     # --- stalls
 
     async def follow(self, topic: str) -> dict[str, Any]:
-        """Subscribe, and note which of the numbered events come."""
+        """Subscribe, and record which of the numbered events arrive."""
         await self.client.subscribe(topic, self._note)
         return {}
 
@@ -164,18 +164,18 @@ class Performer:
             self.came.add(int.from_bytes(payload[:STAMP_BYTES], "little"))
 
     async def knock(self) -> dict[str, Any]:
-        """Publish what only finds the way."""
+        """Publish an event that only establishes the path."""
         await self._publish(KNOCK)
         return {}
 
     async def knocked(self) -> dict[str, Any]:
-        """How often that came."""
+        """Return how often such an event came."""
         return {"count": self.knocks}
 
     async def publish_on_time(self, size_bytes: int, per_s: float, seconds: float) -> dict[str, Any]:
-        """Publish numbered events at a rate; what falls due while one is waited for is left out.
+        """Publish numbered events at a rate. Events that fall due while a call waits are skipped.
 
-        How many were published, and the longest time that one was waited for.
+        Returns the number of published events, and the longest wait for one.
         """
         filling, sent, longest_s, due_s = bytes(size_bytes - STAMP_BYTES), 0, 0.0, time.monotonic()
         ends_s = due_s + seconds
@@ -190,7 +190,7 @@ class Performer:
         return {"sent": sent, "longest_wait_s": longest_s}
 
     async def followed(self, count: int) -> dict[str, Any]:
-        """Wait until all of so many came, or nothing more has for a while; how many did."""
+        """Wait until this many events came, or none for a while. Returns how many came."""
         before, changed_s = -1, time.monotonic()
         while len(self.came) < count and time.monotonic() - changed_s < STILL_S:
             await asyncio.sleep(0.1)
@@ -206,14 +206,14 @@ class Performer:
     # --- changes of a site's policy (quillcast)
 
     async def manage(self, file: str) -> dict[str, Any]:
-        """Run the manager of a scope; where it is."""
+        """Run the manager of a scope. Returns its address."""
         node = self.client.node  # type: ignore[attr-defined]
         await node.manage_scope(file)
         return {"address": node.address}
 
     async def set_policy(self, scope: str, policy: str) -> dict[str, Any]:
-        """Have all topics of a scope that is managed here go by another policy."""
-        from quillcast.protocol.scopes.hierarchy import scope_id  # what versions before scopes do not have
+        """Change the policy of all topics of a scope that is managed here."""
+        from quillcast.protocol.scopes.hierarchy import scope_id  # missing in versions before scopes
         from quillcast.protocol.scopes.policies import BUILT_IN
 
         node, id_ = self.client.node, scope_id(scope.encode())  # type: ignore[attr-defined]
@@ -230,7 +230,7 @@ class Performer:
         return {}
 
     async def pour_at(self, size_bytes: int, rate: float, seconds: float) -> dict[str, Any]:
-        """Publish numbered events at a rate, as many at once as are due each millisecond; how many that were."""
+        """Publish numbered events at a rate, each millisecond those that are due. Returns their number."""
         publish, filling, sent = self.publishers[0], bytes(size_bytes - STAMP_BYTES), 0
         nowait = publish.__self__.publish_nowait  # type: ignore[attr-defined]
         async with Beat(1000) as beat:
@@ -244,18 +244,18 @@ class Performer:
         return {"sent": sent}
 
     async def reset_gap(self) -> dict[str, Any]:
-        """Look for the longest gap from now on."""
+        """Measure the longest gap from now on."""
         self.line.longest_ns = 0
         return {}
 
     async def longest_gap(self) -> dict[str, Any]:
-        """The longest time without an event."""
+        """Return the longest time without an event."""
         return {"gap_ms": max(self.line.longest_ns, time.monotonic_ns() - self.line.last_ns) / 1e6}
 
     async def numbered(self, count: int) -> dict[str, Any]:
-        """Wait until all of so many came, or nothing more has for a while.
+        """Wait until this many events came, or none for a while.
 
-        How many lack, of how many that was told (quillcast), and how many came again.
+        Returns how many are missing, how many were reported lost (quillcast), and how many were repeated.
         """
         line, before = self.line, -1
         while line.next < count and line.next != before:
@@ -264,27 +264,27 @@ class Performer:
         told = self.client.subscription.lost_count  # type: ignore[attr-defined]
         return {"lost": line.lost + count - line.next, "told": told, "repeated": line.repeated}
 
-    # --- where time goes
+    # --- profiles
 
     async def sample(self) -> dict[str, Any]:
-        """From now on note where this process is, every millisecond of its processor time."""
+        """Sample the running function every millisecond of processor time from now on."""
         self.samples = Samples()
         return {}
 
     async def sampled(self) -> dict[str, Any]:
-        """Where it was how often."""
+        """Return the number of samples by function."""
         return self.samples.end()
 
 
 class Line:
-    """Numbered events of one publisher, who are to come in order."""
+    """Numbered events of one publisher, which should arrive in order."""
 
     def __init__(self) -> None:
         self.next = self.lost = self.repeated = 0
         self.longest_ns, self.last_ns = 0, time.monotonic_ns()
 
     def take(self, payload: bytes) -> None:
-        """The handler."""
+        """Handle an event."""
         if len(payload) < STAMP_BYTES:
             return
         number, now_ns = int.from_bytes(payload[:STAMP_BYTES], "little"), time.monotonic_ns()
@@ -298,9 +298,9 @@ class Line:
 
 
 class Samples:
-    """Where the main thread is whenever a timer of processor time strikes.
+    """Samples of the main thread's position, whenever a timer of processor time fires.
 
-    Python handles the signal where it runs next, so that time in the kernel and in the event loop counts as the loop's.
+    Python handles the signal when it next runs, so time in the kernel and in the event loop counts as the loop's.
     """
 
     def __init__(self) -> None:
@@ -314,7 +314,7 @@ class Samples:
             self._counts[f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
 
     def end(self) -> dict[str, int]:
-        """Stop; how often it was where."""
+        """Stop. Returns the number of samples by function."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         return dict(self._counts)
 

@@ -1,10 +1,10 @@
-"""What subscribers of a site notice when its manager changes a topic's policy under load.
+"""How subscribers of a site notice that its manager changes a topic's policy under load.
 
-A site of 8 peers, in processes of their own, all subscribe. Another peer publishes numbered events at a rate, and the
-process that runs the site's manager changes the policy again and again. Of each change: `pause_ms`, the longest time in
-which a subscriber got no event (the p95 over subscribers), less that of as long a time without a change. Of all changes
-together: the events that subscribers lack (`lost`) or got twice (`repeated`), and those that were reported to them as
-lost (`told`), which they are on a machine that is too slow for the rate: the topic cuts slow subscribers.
+All 8 peers of a site, each a process, subscribe. Another peer publishes numbered events at a fixed rate, and the
+process with the site's manager changes the policy repeatedly. For each change: `pause_ms`, the longest time without an
+event at a subscriber (the p95 over subscribers), minus that of an equally long time without a change. For all changes
+together: the events that subscribers missed (`lost`) or got twice (`repeated`), and those that were reported to them as
+lost (`told`). On a machine that is too slow for the rate there are some, because the topic cuts slow subscribers.
 """
 
 import statistics
@@ -22,7 +22,7 @@ POLICIES = ("k_ary", "ring", "stripes", "mesh", "chain")
 CHANGES, QUICK_CHANGES = 10, 3
 TOPIC, WARM_UP_S = "swap/here", 3.0
 OVER_S, QUICK_OVER_S = 8.0, 6.0  # a change is over by then: a lease of the scope is 5 s
-SETTLE_S, QUICK_SETTLE_S = 35.0, 3.0  # leases from when the site took its shape last for 30 s
+SETTLE_S, QUICK_SETTLE_S = 35.0, 3.0  # leases from before the site had its shape last 30 s
 SCOPE = """\
 name = "site"
 [admission]
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(changes: int, settle_s: float, over_s: float) -> list[Row]:
-    """Change the policy so often, one change after the other."""
+    """Change the policy this many times, one change after the other."""
     with network("quillcast") as (_, shared):
         folder = Path(shared["folder"])
         identities = [Identity.new() for _ in range(PEERS)]
@@ -80,7 +80,7 @@ def _changes(changes: int, over_s: float, manager: Actor, publisher: Actor, subs
 
 
 def _pause_ms(subscribers: list[Actor], over_s: float) -> float:
-    """The longest gap between two events in the time of a change: the p95 of the subscribers'."""
+    """The longest gap between two events during a change: the p95 over subscribers."""
     ask_all(subscribers, "reset_gap")
     time.sleep(over_s)
     gaps: list[float] = [each["gap_ms"] for each in ask_all(subscribers, "longest_gap")]

@@ -1,8 +1,8 @@
-"""Where the time of publisher, forwarder and subscriber goes at full speed: samples of each process by function.
+"""Profile publisher, forwarder and subscriber at full speed: samples of each process by function.
 
-A timer of processor time, every millisecond, notes which function runs; what is done in C counts for the function that
-called it, and what the kernel and the event loop take for `runners.Runner.run`. `us_per_event` is the processor time of
-that function per event of 100 bytes, in microseconds.
+Every millisecond of processor time, a timer records the running function. Work in C counts for the function that called
+it, and time in the kernel and the event loop for `runners.Runner.run`. `us_per_event` is the processor time of the
+function per event of 100 bytes, in microseconds.
 """
 
 from actors import ask_all, running
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def _rows(role: str, samples: dict[str, int], run: Row) -> list[Row]:
-    """The functions that take most, and all others together."""
+    """The functions that take the most time, and all others together."""
     total = sum(samples.values())
     ordered = sorted(samples.items(), key=lambda item: -item[1])
     shown = [*ordered[:ROWS_MAX], ("all others", sum(count for _, count in ordered[ROWS_MAX:]))]

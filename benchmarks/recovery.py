@@ -1,11 +1,11 @@
-"""Whom members of scopes ask for what they miss, in hard fault histories of the simulator.
+"""Which peers members of scopes ask for missing events, in hard fault histories of the simulator.
 
 `one`: most peers are in one scope with the policy `mesh`. `three`: they are in three, which are members of a campus
-with the policy `chain`. For each recovery protocol, all `requests` of members to other peers (`Fetch`) are counted.
-`into_others` of them go to a peer of another scope of the campus, and `outside` to one that is in no scope. Of those
-two, `held_inside` are for something that another member of the asker's scope held, which ran and was not cut off from
-it, and `without_orders` of these come from members that had no orders for the topic. `searching` counts what members
-sent to find holders: questions and offers to all, and tokens.
+with the policy `chain`. For each recovery protocol, `requests` counts all requests of members to other peers (`Fetch`).
+`into_others` of them go to a peer of another scope of the campus, and `outside` to one that is in no scope. Of these
+two kinds, `held_inside` ask for events that another member of the asker's scope held, while it ran and could reach the
+asker; `without_orders` of these come from members that had no orders for the topic. `searching` counts messages for
+finding holders: questions and offers to all, and tokens.
 """
 
 import sys
@@ -61,7 +61,7 @@ class Asked:
             SimHost.send = self.send  # type: ignore[method-assign]
 
     def count(self, host: SimHost, to: Contact, message: Fetch) -> None:
-        """A member asks another peer."""
+        """Count a request of a member to another peer."""
         if host.machine.number not in self.scopes:
             return
         machines = self.simulation.world.machines

@@ -1,7 +1,7 @@
-"""What Scribe's bottleneck remover adds to the link stress: events alone, and with the Joins of the dropped children.
+"""The link stress that Scribe's bottleneck remover adds: events alone, and with the Joins of the dropped children.
 
-The remover as its authors describe it (docs/compared/scribe.md), one child at a time over all groups, on the deployment
-of `scribe-2002`. `policies.remover` instead processes each group separately. Kernels only, without Spark.
+The remover works as its authors describe it (docs/compared/scribe.md), one child at a time over all groups, on the
+deployment of `scribe-2002`. `policies.remover` instead processes each group separately. Kernels only, without Spark.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def relieve(tables: Tables, trees: Iterable[Tree], limit: int) -> Relieved:
     """Peers with more than `limit` children over all groups drop one after another, until none has more.
 
     An overloaded peer takes its largest children table and drops the farthest child in it. The child joins the sibling
-    through which the delay to the old parent is least. That sibling may be overloaded then.
+    through which the delay to the old parent is least. That sibling may then be overloaded.
     """
     children: dict[int, dict[int, list[int]]] = {}
     count = np.zeros(len(tables.ids), np.int64)

@@ -1,4 +1,4 @@
-"""Runs benchmark programs, by default those of docs/benchmarks.md; with --write keeps their results in that page.
+"""Run benchmark programs, by default those of docs/benchmarks.md. --write saves their results in that page.
 
 The results go to docs/benchmarks.json, with machine and commit. Programs that do not run keep their earlier results.
 The page's tables and its picture are made from that file alone: --draw makes them and measures nothing.
@@ -58,9 +58,9 @@ def _options() -> argparse.Namespace:
 
 
 def _run(name: str, *, quick: bool) -> dict[str, Any]:
-    """Run one program and show what it prints, except for its last line, which is the result.
+    """Run one program and show its output, except for the last line, which is the result.
 
-    How busy others kept the machine just before is noted with it.
+    The load of the machine just before the run is recorded with the result.
     """
     load_percent, began_s = kept.load_percent(), time.monotonic()
     options = ["--quick"] if quick else PUBLISHED.get(name, [])

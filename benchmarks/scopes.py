@@ -1,10 +1,10 @@
-"""Domains that are scopes, beside the same peers in the overlay alone.
+"""Compare domains that are scopes with the same peers in the overlay alone.
 
 A simulated network on a transit-stub topology, with topics of Zipf sizes whose subscribers are random peers. In one run
 every peer has a place in the ring. In the other each stub domain is a scope with the policy `delay_optimised`, so that
 only three of its peers have one; managers run at the peers of transit routers. Each topic's root publishes one event.
 
-`median_delay_ratio` is the median, over all deliveries, of the delay from the root over that of the direct way.
+`median_delay_ratio` is the median, over all deliveries, of the delay from the root divided by that of the direct path.
 `border_in` and `border_total` count the copies of an event that enter a domain, and that cross its border either way:
 the mean per topic and domain with subscribers. `children_max` is the most children that a peer has in one topic.
 """
@@ -45,7 +45,7 @@ SYSTEMS = ("overlay", "scoped")
 
 
 class Size(NamedTuple):
-    """How large the network is."""
+    """The size of the network."""
 
     peers: int
     topics: int
@@ -58,13 +58,13 @@ SIZES = {
     "whole": Size(5000, 60, 10, 5, 10),  # Scribe's evaluation: 500 stub domains
     "medium": Size(
         1500, 12, 10, 3, 5
-    ),  # for trying things: as far from what is wanted as the whole, in a fifth of the time
+    ),  # for experiments: differs from the aims as much as the whole, in a fifth of the time
     "quick": Size(500, 30, 10, 1, 5),
 }
 SHARE, ZIPF = 0.5, 1.25  # the r-th topic has the share 0.5 r^-1.25 of all peers; the exponent is Scribe's evaluation's
-OPEN_S = 3.0  # publishers find that their own peer is the root
+OPEN_S = 3.0  # until publishers find that their own peer is the root
 POLICY = DelayOptimised()
-COMPOSE_S = 60.0  # from the last subscription: orders are carried out, what can be measured is measured
+COMPOSE_S = 60.0  # from the last subscription until orders are carried out and measurements made
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def main() -> None:
 
 def measure(system: str, size: Size, seed: int) -> Row:
     """One run, from nothing to the last delivery."""
-    gc.disable()  # peers live as long as the run does; looking for rubbish among them doubles its time
+    gc.disable()  # peers live as long as the run; garbage collection would double its time
     country = Country(system, size, seed)
     country.begin()
     topics = [Topic(country, number) for number in range(size.topics)]
@@ -113,7 +113,7 @@ def measure(system: str, size: Size, seed: int) -> Row:
 
 
 class Country:
-    """All peers, and the stub domains in which they are."""
+    """All peers and their stub domains."""
 
     def __init__(self, system: str, size: Size, seed: int) -> None:
         self.peers, self.seed = size.peers, seed
@@ -177,7 +177,7 @@ class Country:
 
 
 class Watched(Peer):
-    """A peer of which is told whence bundles come."""
+    """A peer that reports where bundles come from."""
 
     def __init__(self, host: SimHost, config: Config, arrived: Callable[[int, Contact], None]) -> None:
         super().__init__(host, config)
@@ -210,7 +210,7 @@ class Topic:
         return all(each.delivered for each in self.audience.values())
 
     def trees(self) -> Iterator[tuple[int, Tree]]:
-        """The places of all peers that have one."""
+        """The trees of all peers that take part."""
         id_ = described(self.name).topic
         for number in range(self.country.peers):
             tree = peer_at(self.world, number).topics.trees.get(id_)
@@ -218,7 +218,7 @@ class Topic:
                 yield number, tree
 
     def open(self) -> None:
-        """A publisher at the root."""
+        """Open a publisher at the root."""
         self.root = next(number for number, tree in self.trees() if tree.root is not None)
         self.publisher = peer_at(self.world, self.root).publisher(self.name, Writer())
 
@@ -227,7 +227,7 @@ class Topic:
         self.publisher.offer([b"the one event of this topic"])
 
     def ratios(self) -> Iterator[float]:
-        """The delays of its subscribers over those of the direct way."""
+        """The delays of its subscribers, divided by those of the direct path."""
         delay_s = self.world.network.delay_s
         for number, each in self.audience.items():
             if number != self.root:

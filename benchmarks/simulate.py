@@ -1,6 +1,6 @@
-"""How fast a large network is simulated, and how good its routes are.
+"""The speed of simulating a large network, and the quality of its routes.
 
-Peers join through random known ones on a transit-stub topology, twice as many in every period. Then 100 topics get 100
+Peers join through random others on a transit-stub topology, twice as many in every period. Then 100 topics get 100
 subscribers and one event each, and the run ends with the last delivery. Timers are those of live peers. Messages and
 bundles are immutable and passed by reference; with --bytes they travel as bytes, as in all tests. Each size runs in a
 process of its own.
@@ -37,16 +37,16 @@ from quillcast.sim.topology import TransitStub
 from quillcast.sim.world import World, derived
 
 SEED = 1
-FIRST_PEERS, DOUBLING_S = 16, 5.0  # the network doubles every so many seconds
+FIRST_PEERS, DOUBLING_S = 16, 5.0  # the network doubles in this many seconds
 SETTLE_S = 30.0  # from the last join to the subscriptions, if all peers are active by then
 JOIN_S_MAX = 120.0
 SUBSCRIBE_S = 10.0  # subscriptions begin within this
 PATIENCE_S = 30.0  # by then all subscriptions must be established, or every subscriber must have its event
-STEP_S = 0.5  # between two checks whether all is done
+STEP_S = 0.5  # between two checks for completion
 TOPICS, SUBSCRIBERS = 100, 100
 ROUTES = 5000  # walked for the means
-# Each step is another peer's turn, anywhere in memory: pages of 2 MiB, which glibc asks for if told to, save a sixth to
-# a quarter of the time.
+# Each step runs another peer, anywhere in memory. Pages of 2 MiB, which glibc can request, save a sixth to a quarter of
+# the time.
 LARGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
@@ -73,7 +73,7 @@ class Audience:
 
 
 class Writer:
-    """A publisher that does not wait for anything."""
+    """A publisher that waits for nothing."""
 
     def progressed(self) -> None: ...
 
@@ -118,7 +118,7 @@ def peer_at(world: World, number: int) -> Peer:
 
 
 def publish_all(world: World, peers: int, topics: int, subscribers: int) -> None:
-    """Every topic gets its subscribers, a publisher and one event, which must be delivered to all of them."""
+    """Give every topic its subscribers, a publisher and one event, which must be delivered to all of them."""
     chance = derived(SEED, "topics")
     audiences = [Audience() for _ in range(topics)]
     begin = world.now
@@ -136,7 +136,7 @@ def publish_all(world: World, peers: int, topics: int, subscribers: int) -> None
 
 
 def run_until(world: World, done: Callable[[], bool], what: str) -> None:
-    """Let everything happen until all are served."""
+    """Run the world until this is done."""
     began = world.now
     while not done():
         assert world.now < began + PATIENCE_S, f"after {PATIENCE_S:g} s not every subscriber {what}"
@@ -144,7 +144,7 @@ def run_until(world: World, done: Callable[[], bool], what: str) -> None:
 
 
 def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noqa: E741
-    """Routes from random peers to random keys: mean hops, length over the direct way; both beside ideal tables'."""
+    """Routes from random peers to random keys: mean hops, and length over the direct path; also with ideal tables."""
     chance = Random(SEED)
     number_of: dict[bytes, int] = {machine.node_id: machine.number for machine in world.machines}
     hops, route_s, direct_s = 0, 0.0, 0.0
@@ -165,14 +165,14 @@ def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noq
 
 
 def peak_rss_bytes() -> int:
-    """Of this program; `getrusage` would tell what the process that started it had in memory, if that was more."""
+    """The peak memory of this program. `getrusage` would return that of the process that started it, if it was more."""
     with open("/proc/self/status") as status:  # noqa: PTH123 - one line, and no folder
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
 def measure(peers: int, topics: int, subscribers: int, *, as_bytes: bool) -> dict[str, Any]:
     """One size, from nothing to the last delivery."""
-    gc.disable()  # peers live as long as the run does; looking for rubbish among them doubles its time
+    gc.disable()  # peers live as long as the run; garbage collection would double its time
     config = Config()
     network = Network(TransitStub(peers, derived(SEED, "transit-stub")), derived(SEED, "network"))
     world = World(

@@ -1,15 +1,15 @@
-"""How long a publisher waits while one of two subscribers is stopped for 10 s, or is killed, and what is lost.
+"""How long a publisher waits while one of two subscribers is stopped for 10 s, or is killed, and which events are lost.
 
 The publisher and both subscribers are processes. 2,000 events of 10 kB are due each second for 24 s. After 5 s one
 subscriber is stopped and continues 10 s later, or it is killed.
 
 - `longest_wait_s`: the longest time that publishing one event took.
-- `sent`: events that are due while the publisher waits are skipped, so that without waiting it is 48,000.
+- `sent`: published events; 48,000 without waiting, because events that fall due while the publisher waits are skipped.
 - `lost_at_healthy`, `lost_at_faulty`: events that were sent and never arrived.
 
 quillcast has the default settings: with `slow = cut` it holds publishers back for `patience_s` before it cuts. The
-topic's root is the subscriber that has no fault. zenoh's publisher connects to both subscribers and blocks rather than
-drops. cyclonedds is reliable and keeps all samples. Both wait until they consider the subscriber dead.
+topic's root is the healthy subscriber. zenoh's publisher connects to both subscribers, and blocks instead of dropping
+events. cyclonedds is reliable and keeps all samples. Both wait until they consider the subscriber dead.
 """
 
 import time
@@ -29,7 +29,7 @@ SIZE_BYTES, PER_S = 10_000, 2000.0
 
 @dataclass(frozen=True)
 class Times:
-    """When what happens."""
+    """The times of the steps."""
 
     before_s: float = 5.0
     stopped_s: float = 10.0
@@ -72,7 +72,7 @@ def measure(name: str, fault: str, befall: Callable[[Actor, Times], None], times
 
 
 def _meet(system: Running, publisher: Actor, subscribers: list[Actor]) -> None:
-    """Until each subscriber hears the publisher."""
+    """Wait until each subscriber receives from the publisher."""
     topic = system.topic("stalls")
     ask_all(subscribers, "follow", topic=topic)
     publisher.ask("open", topic=topic)

@@ -1,15 +1,15 @@
 """Events per second from one process to another at full speed, through the public API of each system.
 
 The subscriber's handler is called with each event, as `bytes`. In the row `quillcast, batch` a loop takes all events
-that have arrived; in `quillcast, awaited` there is one `await` per event at both ends.
+that have arrived; in `quillcast, awaited`, both ends use one `await` per event.
 
 quillcast's topic is reliable. Its root is a forwarder in a third process, or one of the two in `quillcast, two peers`.
 All processes write a journal, unless the row says otherwise. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two
 processes directly; rows of their own have a router (a zenoh session in router mode) or a forwarder (XSUB to XPUB)
 between them. nats-py, paho-mqtt and redis go through their servers.
 
-Every queue is bounded, and a full one holds the publisher back. Only `cyclonedds, best effort` drops events: its rate
-counts those that arrived, and `lost_share` is the share of those that did not.
+Every queue is bounded, and a full queue holds the publisher back. Only `cyclonedds, best effort` drops events: its rate
+counts events that arrived, and `lost_share` is the share of those that did not.
 
 Systems take turns in every round, each alone and in new processes. A row is the median of its rounds. The subscriber
 measures the time from the first event to the last. CPU time is the sum over all processes of a system, and memory the
@@ -87,14 +87,14 @@ class Stage:
             self._check_tree(topic)
 
     def _check_tree(self, topic: str) -> None:
-        """Events have to go from the publisher to the root, and from there to the subscriber if it is another."""
+        """Check that events go from the publisher to the root, and from there to the subscriber if it is another."""
         leaf, middle = self.subscriber.first["id"], self.system.middle
         root = middle.first["id"] if middle is not None else leaf
         if SYSTEMS[self.name].direct:
             leaf = root  # which serves the subscriber
         wanted = {(root, None), (leaf, root if root != leaf else None)}
         until = time.monotonic() + PATIENCE_S
-        while True:  # peers that have just joined may still have to agree on the root
+        while True:  # peers that have just joined may not yet agree on the root
             tree = (middle or self.subscriber).ask("tree", topic=topic)
             if {(peer["node_id"], peer["parent"]) for peer in tree["peers"]} == wanted:
                 return
@@ -103,7 +103,7 @@ class Stage:
             time.sleep(0.1)
 
     def measure(self, size_bytes: int, seconds: float, *, warmed_up: Callable[[], object] = lambda: None) -> Row:
-        """One run: events per second, and what each process used. `warmed_up` is called when it is about to begin."""
+        """One run: events per second, and the resources of each process. Calls `warmed_up` just before it begins."""
         self.subscriber.order("until_marked")
         warm = self.publisher.ask("warm_up", size_bytes=size_bytes, seconds=min(WARM_UP_S, seconds))
         self.subscriber.answer()

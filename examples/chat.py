@@ -1,7 +1,7 @@
-"""Chat without a server: everybody is a peer, a room is a topic, and no message is lost while peers come and go.
+"""Chat without a server: each user is a peer, a room is a topic, and no message is lost while peers come and go.
 
-Run `python examples/chat.py alice` in one terminal and `python examples/chat.py bob` in another: lines are messages.
-With `--replay` eight people of a real conversation (data/README.md) say again what they said, each a peer of its own.
+Run `python examples/chat.py alice` in one terminal and `python examples/chat.py bob` in another. Each line that you
+type is a message. `--replay` replays a real conversation of eight people (data/README.md), each on its own peer.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ LOG = Path(__file__).parent / "data" / "chat.jsonl.gz"
 
 
 async def talk(nick: str, room: str = "chat/lobby") -> None:
-    """Show what is said in the room, and say what comes on standard input."""
+    """Print the room's messages, and send each line of standard input."""
 
     def show(event: quillcast.Event) -> None:
         print(f"{(event.key or b'?').decode()}: {event.payload.decode()}", flush=True)
@@ -31,7 +31,7 @@ async def talk(nick: str, room: str = "chat/lobby") -> None:
 
 
 async def replay(people: int = 8) -> dict[str, list[str]]:
-    """Let the most talkative of a real log say again what they said; what each of them heard, as `nick: text`."""
+    """Replay the most active people of a real log. Returns the messages that each received, as `nick: text`."""
     said = [json.loads(line) for line in gzip.decompress(LOG.read_bytes()).splitlines()]
     nicks = [nick for nick, _ in Counter(message["nick"] for message in said).most_common(people)]
     heard: dict[str, list[str]] = {nick: [] for nick in nicks}
@@ -40,7 +40,7 @@ async def replay(people: int = 8) -> dict[str, list[str]]:
         rooms = {nick: nodes[nick].subscribe("chat/ubuntu") for nick in nicks}
         await asyncio.gather(*(room.started() for room in rooms.values()))
         lines = [(message["nick"], message["text"]) for message in said if message["nick"] in nodes]
-        for nick, text in lines:  # "root": it has its place in the conversation before the next one is said
+        for nick, text in lines:  # "root": it has its place in the conversation before the next one
             await nodes[nick].publish("chat/ubuntu", text.encode(), key=nick.encode(), wait="root")
         for nick, room in rooms.items():
             while len(heard[nick]) < len(lines):

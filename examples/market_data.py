@@ -1,7 +1,7 @@
 """Market data: a feed with a topic per symbol, and desks that each follow some of them.
 
-The ticks are real: edits of Wikipedia take the part of trades (data/README.md). It is written with the blocking façade,
-as one would in a notebook. Run it: python examples/market_data.py
+The ticks are real data: edits of Wikipedia stand in for trades (data/README.md). The example uses the blocking API, as
+in a notebook. Run it: python examples/market_data.py
 """
 
 import gzip
@@ -19,12 +19,12 @@ NETWORK = "market-example"
 
 
 def ticks() -> Iterator[dict[str, Any]]:
-    """The feed, by time: when, which symbol, and how much."""
+    """The feed in order of time: time, symbol and volume."""
     return map(json.loads, gzip.decompress(FEED.read_bytes()).splitlines())
 
 
 def summed_up(subscription: BlockingSubscription) -> dict[str, Any]:
-    """What a symbol did until the market closed: ticks, volume, and when the last one was."""
+    """Summarize a symbol until the market closed: ticks, volume, and the time of the last tick."""
     seen = []
     for event in subscription:
         if event.attributes:
@@ -34,7 +34,7 @@ def summed_up(subscription: BlockingSubscription) -> dict[str, Any]:
 
 
 def run() -> dict[str, dict[str, dict[str, Any]]]:
-    """Publish the feed; what each desk saw, by symbol."""
+    """Publish the feed. Returns what each desk received, by symbol."""
     with ExitStack() as stack:
         feed = stack.enter_context(BlockingNode(network=NETWORK))
         following: dict[str, dict[str, BlockingSubscription]] = {}

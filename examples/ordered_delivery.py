@@ -1,11 +1,11 @@
-"""Ordered, reliable delivery on top of a best-effort topic, with the paper's upcalls and nothing else.
+"""Ordered, reliable delivery on top of a best-effort topic, with nothing but the paper's upcalls.
 
 Scribe, section 3.2, *Providing additional guarantees*: the root assigns a sequence number to each event; root and
 forwarders buffer recent events; the fault handler adds the last number delivered to the message that repairs the tree,
-and the subscribe handler sends the new child what it lacks. (Topics of quillcast are reliable by default and need none
-of this: it shows what the upcalls are for.)
+and the subscribe handler sends the new child the events that it lacks. (quillcast's topics are reliable by default and
+do not need this. The example shows what the upcalls are for.)
 
-Run it: a forwarder dies while events flow, in a simulated network, with the handlers and without.
+Run it: in a simulated network, a forwarder dies while events flow, first with the handlers, then without.
 """
 
 from collections import deque
@@ -47,7 +47,7 @@ class OrderedDelivery:
             self.assigned += bundle.count
         number = int.from_bytes(bundle.envelope.tags, "big")
         if number < self.next or number in self.early:
-            return None  # had it before
+            return None  # delivered before
         self.early[number] = bundle
         self.buffer.append(bundle)
         while self.next in self.early:
@@ -70,7 +70,7 @@ class OrderedDelivery:
 
 
 class Silent:
-    """An application that only listens through its handlers, or counts what plain delivery brings."""
+    """An application that only listens through its handlers, or counts plain deliveries."""
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
@@ -88,7 +88,7 @@ class Silent:
 
 
 def run(*, handlers: bool, peers: int = 16, events: int = 200, seed: int = 3) -> tuple[int, dict[int, list[bytes]]]:
-    """Publish while an inner forwarder is killed. How many events there were, and what each living subscriber got."""
+    """Publish while an inner forwarder is killed. Returns the number of events, and the survivors' deliveries."""
     config = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))  # deep trees in a small network
     running: dict[int, Peer] = {}
 
@@ -129,7 +129,7 @@ def run(*, handlers: bool, peers: int = 16, events: int = 200, seed: int = 3) ->
 
 
 def kill_a_forwarder(world: World, running: dict[int, Peer]) -> int:
-    """End, without a word, the peer that has a parent and the most children; its number."""
+    """Kill the peer with the most children of those that have a parent. Returns its number."""
     topic = running[0].topics.known.describe(TOPIC).topic
     trees = {number: peer.topics.trees[topic] for number, peer in running.items() if number}
     inner = {number: len(tree.leases.children) for number, tree in trees.items() if tree.parent is not None}

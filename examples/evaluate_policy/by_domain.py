@@ -1,4 +1,4 @@
-"""A policy, a topology, a workload and a metric for `quillcast evaluate`, from outside of the package."""
+"""A policy, a topology, a workload and a metric for `quillcast evaluate`, in a package of their own."""
 
 import numpy as np
 

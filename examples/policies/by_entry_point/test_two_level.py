@@ -1,4 +1,4 @@
-"""The policy keeps the rules of all policies, and the filter does what it says."""
+"""The policy keeps the rules for policies, and the filter selects and tags the right bundles."""
 
 from two_level import TwoLevel, first_of
 

@@ -1,4 +1,4 @@
-"""A policy and a filter for scopes, from outside of quillcast."""
+"""A policy and a filter for scopes, in a package of their own."""
 
 from collections.abc import Callable
 from typing import Annotated, ClassVar
@@ -10,22 +10,22 @@ from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, Wanted
 
 
 class TwoLevel(msgspec.Struct, frozen=True):
-    """The member at which a bundle begins sends it to `helpers` receivers, and they share the others.
+    """The member where a bundle enters the scope sends it to `helpers` receivers, which divide the others among them.
 
-    Members keep their helper as long as the helpers stay the same: a receiver's label decides.
+    A receiver's label selects its helper, so members keep their helper as long as the helpers stay the same.
     """
 
     delivery: ClassVar[Delivery] = "tree"
     helpers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 3
 
     def fan_out_max(self, group: Group) -> int:
-        """The most channels for bundles of one origin from one member: labels may fall together."""
+        """The most channels for bundles of one origin from one member: labels may all select the same helper."""
         return max(self.helpers, len(group.receivers) - 1)
 
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
-        """The channels that it wants; what stands and what was measured does not matter to it."""
+        """The wanted channels, regardless of present channels and measurements."""
         wanted = []
         for origin in group.senders:
             others = [each for each in group.receivers if each != origin]
@@ -36,7 +36,7 @@ class TwoLevel(msgspec.Struct, frozen=True):
 
 
 def first_of(n: int) -> Callable[[Envelope], bool | str]:
-    """A filter: every n-th bundle enters, with the tag `first`."""
+    """A filter that lets every n-th bundle enter, with the tag `first`."""
 
     def decide(envelope: Envelope) -> bool | str:
         return "first" if envelope.serial % n == 0 else False

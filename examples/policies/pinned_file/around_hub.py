@@ -11,7 +11,7 @@ class AroundHub(msgspec.Struct, frozen=True):
     """The receiver with the shortest round trips passes every bundle on to all others."""
 
     delivery: ClassVar[Delivery] = "tree"
-    far_s: float = 0.3  # what counts for round trips that nobody has measured
+    far_s: float = 0.3  # used for round trips that nobody has measured
 
     def fan_out_max(self, group: Group) -> int:
         """The most channels for bundles of one origin from one member."""
@@ -20,7 +20,7 @@ class AroundHub(msgspec.Struct, frozen=True):
     def channels(
         self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
-        """The channels that it wants."""
+        """The wanted channels."""
         if not group.receivers:
             return ()
 

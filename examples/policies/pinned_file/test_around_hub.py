@@ -1,4 +1,4 @@
-"""The policy keeps the rules of all policies, and its hub is near to the others."""
+"""The policy keeps the rules for policies, and its hub is near the others."""
 
 from around_hub import AroundHub
 

@@ -1,4 +1,4 @@
-"""A recovery protocol: a member asks all others that it knows who holds what it lacks, and those who do answer."""
+"""A recovery protocol: a member asks all others that it knows for missing events, and those that hold them answer."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.protocol.reliability.domain import AgentContext, Findings, KnownHolders, Silent, StreamId, held_by
 from quillcast.protocol.reliability.messages import AgentWord
 
-RANGES_MAX = 64  # named in one word
+RANGES_MAX = 64  # named in one message
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -39,15 +39,15 @@ class RollCall(Silent):
         self.host, self.times, self.scope, self.bottom = context
         self.others: tuple[Contact, ...] = ()
         self.known = KnownHolders()
-        self.asked: dict[StreamId, RangeSet] = {}  # what the others were asked for
+        self.asked: dict[StreamId, RangeSet] = {}  # positions that the others were asked for
         self.asked_at: dict[StreamId, float] = {}
 
     def follow(self, others: tuple[Contact, ...]) -> None:
-        """These are asked."""
+        """Set the members to ask."""
         self.others = others
 
     def find(self, stream: StreamId, lacks: list[Range], neighbours: Sequence[Contact], *, at_border: bool) -> Findings:
-        """Ask for what is new; what nobody named after a while is lacking in the whole domain."""
+        """Ask for newly missing positions. Those that nobody names for a while are missing in the whole domain."""
         now, holders = self.host.now(), self.known.holders(stream, lacks)
         asked = self.asked.setdefault(stream, RangeSet())
         unknown = difference(lacks, asked)[:RANGES_MAX]
@@ -61,13 +61,13 @@ class RollCall(Silent):
         return Findings(holders, neighbours, difference(intersection(lacks, asked), held_by(holders)))
 
     def filled(self, stream: StreamId) -> None:
-        """Forget what was asked."""
+        """Forget earlier questions."""
         self.known.forget(stream)
         self.asked.pop(stream, None)
         self.asked_at.pop(stream, None)
 
     def received(self, sender: Contact, message: Message) -> None:
-        """Answer a question, or take an answer down."""
+        """Answer a question, or record an answer."""
         assert isinstance(message, AgentWord)
         word = _decoder.decode(message.body)
         stream = StreamId(word.topic, word.term)

@@ -121,7 +121,7 @@ class Kills:
                 raise PeerFailed(f"{state.name(victim)} {words}; choose another")
 
     def _choose(self, what: str, topics: Sequence[str], spare: Sequence[bytes]) -> tuple[bytes | None, str]:
-        """Choose the root, or the forwarder with most children, in the first live tree that has one. Returns its topic too."""
+        """Choose the root, or the forwarder with most children, of the first live tree that has one; also its topic."""
         for topic in topics:
             parents = self.state.watch.topic(topic).parents(self.state.dead)
             found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)

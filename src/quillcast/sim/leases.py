@@ -54,7 +54,7 @@ class Leases:
         return self._ended_beside_a_rival(self.topics_by_name[reader.topic], written)
 
     def just_met(self, reader: Reader, machine: int, at: float) -> bool:
-        """Whether the reader was out of reach of a machine's part of the network until too lately for trees to merge."""
+        """Whether the reader was out of reach of a machine's part of the network until trees can just have merged."""
         spans = self._spans(reader.host.machine.number, machine)
         return any(span.start < at <= span.end + JOINED_S for span in spans)
 

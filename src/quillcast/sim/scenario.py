@@ -231,7 +231,7 @@ class ScopePlan(Part, frozen=True):
     clients_max: int = 0
     """The most clients of its members; 0: no limit in its file."""
     root: bool = False
-    """Whether it is the root scope of all topics. Then all programs are on machines below it; one creates the topics."""
+    """Whether all topics are rooted at it. Then all programs are on machines below it, and one creates the topics."""
     publishers: list[int] | None = None
     """The members that may publish; None: all."""
     subscribers: list[int] | None = None
