@@ -89,8 +89,7 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 def serve(files: tuple[Path, ...], data: Path, state: Path | None, as_json: bool, peering: Peering) -> None:
     """Run the managers of the scopes that these files describe, in a peer that forwards for others.
 
-    Prints what members need to enter, and runs until Ctrl-C. While it is stopped, members keep the channels that they
-    have.
+    Prints what members need to enter, and runs until Ctrl-C. While it is stopped, members keep their channels.
     """
     from quillcast.live.scopes.serving import in_order
 
@@ -196,7 +195,7 @@ def tree(name: str, topic: str, network: str, as_json: bool) -> None:
 def export(name: str, file: Path, data: Path, as_json: bool) -> None:
     """Write the state of the manager of the scope NAME to FILE. Stop the manager first.
 
-    `quillcast scope serve --state FILE` lets it go on at another peer, and the members follow it there. Meanwhile they
+    `quillcast scope serve --state FILE` continues it at another peer, and the members follow it there. Meanwhile they
     keep their channels. FILE holds the scope's key: keep it secret, and remove it afterwards.
     """
     from quillcast.live.node.scopeexport import export_scope
@@ -273,7 +272,7 @@ def set_policy(
 @JSON
 @NETWORK
 def unset_policy(name: str, pattern: str, network: str, credentials: "Credentials | None", as_json: bool) -> None:
-    """Return to what the file of the scope NAME says for topics that match PATTERN."""
+    """Return to the policy in the file of the scope NAME for topics that match PATTERN."""
     _change("unset_policy", name, network, credentials, as_json=as_json, pattern=pattern)
 
 

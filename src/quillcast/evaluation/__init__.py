@@ -12,9 +12,9 @@ from pathlib import Path
 
 
 def let_numba_cache(sources: Path) -> None:
-    """Numba keeps compiled kernels beside the source or in the user's cache; give it a folder if it can use neither.
+    """Give Numba a folder for compiled kernels if it can use neither the source's folder nor the user's cache.
 
-    It would refuse to compile them otherwise. The processes that Spark starts use the same folder.
+    Otherwise it would refuse to compile them. The processes that Spark starts use the same folder.
     """
     if "NUMBA_CACHE_DIR" in os.environ:
         return

@@ -1,4 +1,4 @@
-"""A fraction of all peers dies at once: who is cut off, and what it takes until all have a parent again.
+"""A fraction of all peers dies at once: the peers that are cut off, and the cost until all have a parent again.
 
 A peer that lost its parent routes a Join towards the root, over the survivors' repaired routing tables. The first peer
 on the path that is still connected to the root accepts it, and the peers before that one become forwarders (Scribe,
@@ -46,7 +46,7 @@ class Repair(NamedTuple):
 def survivors(
     topology: Topology, peers: Peers, share: float, seed: int, digit_bits: int, leaf_set_size: int, quality: str
 ) -> tuple[Peers, Survivors]:
-    """The peers that survive, if each dies with probability `share`. Other arguments as for `preparing.tables`."""
+    """Find the survivors if each peer dies with probability `share`. Other arguments as for `preparing.tables`."""
     lives = _living(len(peers), share, seed)
     kept = Peers(ids=peers.ids[lives], place=peers.place[lives], domain=peers.domain[lives])
     renumbered = np.where(lives, np.cumsum(lives) - 1, -1).astype(np.int32)
@@ -54,7 +54,7 @@ def survivors(
 
 
 def save(folder: Path, kept: Peers, made: Survivors) -> None:
-    """Write them as arrays that all processes of a machine can map."""
+    """Write the survivors as arrays that all processes of a machine can map."""
     kept.save(folder / "peers")
     preparing.save(folder / "routing", made.tables)
     np.save(folder / "renumbered.npy", made.renumbered)
@@ -70,7 +70,7 @@ def load(folder: Path, topology: Topology) -> Survivors:
 def repair(alive: Survivors, tree: Tree, key: int, where: Ints) -> Repair:
     """Repair one group's tree as it was before the deaths.
 
-    `where` is scratch space: an int32 for each survivor, all -1, and again so afterwards.
+    `where` is scratch space: an int32 for each survivor, all -1 before and after.
     """
     counts, times = _repair(alive.tables, alive.renumbered, tree.nodes, tree.parent, tree.member, np.uint64(key), where)
     killed, cut_off, orphans, messages = counts.tolist()

@@ -12,7 +12,7 @@ from quillcast.evaluation.report.figures import figure, names, number
 
 
 def compare(runs: Sequence[Path]) -> dict[str, Any]:
-    """The results of the runs in these folders, and the ratio of each figure that several have to the first run's.
+    """Return the results of the runs in these folders, and the ratio of each shared figure to the first run's.
 
     Returns `runs`, a list of results with their `folder`; and `figures`, rows of `policy`, `figure`, `values` (one for
     each run, None if missing) and `over_first`. Raises `LocalError` for a folder without a finished run.

@@ -70,7 +70,7 @@ def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The location of a deployment's arrays, the seed that decides the members of groups, and which peers publish."""
+    """The location of a deployment's arrays, the seed for the members of groups, and the kind of publishers."""
 
     shipped: Shipped
     seed: int
@@ -148,7 +148,7 @@ MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WOR
 def workload_of(experiment: Experiment, network: Callable[[], tuple[Topology, Peers]] | None = None) -> Workload:
     """The groups of an experiment. Raises `LocalError` if they are impossible.
 
-    `network` gives the topology and the peers for a generator of another package; by default they are made again.
+    `network` returns the topology and the peers for a generator of another package; by default they are made again.
     """
     asked = experiment.workload
     size: dict[str, Any] = {} if asked.size is None else {"size": asked.size}

@@ -37,7 +37,7 @@ class Overlay(_Part, frozen=True, kw_only=True):
     """Pastry's l (section 2.1: 2^b or twice that)."""
 
     quality: str = "ideal"
-    """`ideal`: the nearest peer in every cell; `sampled(k)`: the nearest of k; `join`: what joining finds."""
+    """`ideal`: the nearest peer in every cell; `sampled(k)`: the nearest of k; `join`: the peer that joining finds."""
 
     domains: Domains = "true"
     """`true`: the topology's own labels; `found`: clusters by delay."""

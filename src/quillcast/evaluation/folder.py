@@ -160,7 +160,7 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def changed_inputs(path: Path, inputs: Mapping[str, str]) -> list[str]:
-    """Those packages with plug-ins and files that were others when the run in this folder was made."""
+    """The packages with plug-ins and the files that have changed since the run in this folder was made."""
     theirs = _inputs(path)
     return [name for name, digest in inputs.items() if theirs.get(name, digest) != digest]
 

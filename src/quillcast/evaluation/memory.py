@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 EVERY_S = 0.2
-COST = 0.02  # the most of a core that looking takes: the kernel counts all pages of a process
+COST = 0.02  # the largest share of a core for measuring, because the kernel counts all pages of a process
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -35,7 +35,7 @@ def resident(ancestor: int) -> Counter[str]:
 
 
 def _of_process(number: int) -> int:
-    """A process's share of resident memory; all that it maps where the kernel does not tell shares."""
+    """A process's share of resident memory; all that it maps if the kernel does not report shares."""
     with suppress(OSError):
         share = re.search(rb"^Pss: *(\d+) kB", Path(f"/proc/{number}/smaps_rollup").read_bytes(), re.MULTILINE)
         return 1024 * int(share[1]) if share else 0
@@ -54,7 +54,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 class Watch:
     """Records the greatest sum seen, of this process and its descendants, or of another's.
 
-    A context manager: it looks every `EVERY_S` until its end, or less often where looking takes more than `COST`.
+    A context manager: it measures every `EVERY_S` until its end, or less often if that takes more than `COST`.
 
     Args:
         ancestor: the number of the other process.
@@ -63,7 +63,7 @@ class Watch:
     def __init__(self, ancestor: int | None = None) -> None:
         self.peak_bytes = 0
         self.peak: Counter[str] = Counter()
-        """By the names of programs."""
+        """The greatest sum, by the names of programs."""
         self._ancestor = os.getpid() if ancestor is None else ancestor
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="memory", daemon=True)

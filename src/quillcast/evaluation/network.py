@@ -51,7 +51,7 @@ class Arrays:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Open what was saved there. All processes that open it share its pages."""
+        """Open saved arrays. All processes that open them share their pages."""
         rest = json.loads((folder / "rest.json").read_text())
         maps = {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
         arrays = {name: mapped.view(np.ndarray) for name, mapped in maps.items()}  # plain arrays are faster to slice
@@ -128,7 +128,7 @@ class Group(NamedTuple):
     """A topic, its subscribers and its publishers.
 
     `key` is the topicId's first 64 bits; `members` ascend, int32 [members]; `publishers`: int32 [publishers], empty if
-    it is open who publishes; `creator`: -1 if the seed decides.
+    unspecified; `creator`: -1 if the seed decides.
     """
 
     number: int

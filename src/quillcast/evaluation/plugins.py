@@ -1,4 +1,4 @@
-"""Plug-ins: what an experiment names and a factory makes, whether built in or from another package.
+"""Plug-ins: parts of an experiment that a factory makes, either built in or from another package.
 
 A `Kind` is a registry of factories: policies, modifiers, topologies, workloads and metrics have one each. A name in an
 experiment is a built-in one, that of an entry point of an installed package, or `module:factory`. Parentheses after it
@@ -159,7 +159,7 @@ def _imported(what: str, reference: str) -> Callable[..., Any]:
 
 @contextmanager
 def blaming(plugin: object, what: str) -> Iterator[None]:
-    """Report an exception in this block as a failure of the plug-in, unless it is one of ours; `what` failed."""
+    """Report an exception in this block as a failure of the plug-in, unless it is one of ours. `what` names the step."""
     try:
         yield
     except QuillcastError:
@@ -181,7 +181,7 @@ def package_of(plugin: object) -> str:
 
 
 def _failed(what: str, package: str, error: Exception) -> PluginFailed:
-    """The error for what a plug-in raised. It names the last line in the plug-in's package."""
+    """The error for an exception of a plug-in. It names the last line in the plug-in's package."""
     where = ""
     for frame in traceback.extract_tb(error.__traceback__):
         file = Path(frame.filename)

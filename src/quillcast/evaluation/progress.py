@@ -110,9 +110,9 @@ class NoWorkers(LocalError):
 
 @contextmanager
 def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
-    """Report the tasks of the Spark jobs in this block. Spark Connect does not tell, so then nothing is reported.
+    """Report the tasks of the Spark jobs in this block. With Spark Connect they are unknown, so nothing is reported.
 
-    Raises `NoWorkers` if a cluster has no worker for them during `WORKERS_MAX_S`; Spark itself would wait for ever.
+    Raises `NoWorkers` if a cluster has no worker for them during `WORKERS_MAX_S`; Spark itself would wait forever.
     """
     if not hasattr(spark, "_jvm"):
         yield
@@ -139,7 +139,7 @@ def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
                 told = True
             elif waited_s > WORKERS_MAX_S:
                 gave_up.set()
-                context.cancelJobGroup(group)  # and again: the next job of the block may be about to begin
+                context.cancelJobGroup(group)  # repeatedly, because the next job of the block may be about to begin
 
     looking = threading.Thread(target=look, name="progress", daemon=True)
     looking.start()
@@ -158,7 +158,7 @@ def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
 
 
 def _has_workers(context: "SparkContext") -> bool:
-    """Whether anybody can carry out tasks: without a cluster the driver itself, else an executor."""
+    """Whether tasks can run: on the driver itself without a cluster, otherwise on an executor."""
     return re.fullmatch(r"local(\[.*\])?", str(context.master)) is not None or _executors(context) > 0
 
 

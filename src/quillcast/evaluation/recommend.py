@@ -24,10 +24,10 @@ SAMPLE_PEERS = 10_000  # of a deployment; ratios to IP multicast change little w
 SAMPLE_GROUPS = 150
 AT_SIZE_COST = 40_000_000  # the cost (`tasks.costs`) of counting children for each policy: about ten seconds of a core
 NO_PROTOCOLS = {"delay_optimised": "a bound and not a protocol"}
-"""Policies that no peer could run, and why."""
+"""Policies that no peer could run, with the reasons."""
 
 ENTRIES = "entries_per_peer"
-"""All that a peer keeps of groups' membership on average, for as many memberships as it has in the deployment."""
+"""The mean number of membership entries of a peer, with as many memberships as it has in the deployment."""
 
 SHOWN = {
     "rad.median": "RAD",
@@ -42,7 +42,7 @@ SHOWN = {
 
 
 class Wish(NamedTuple):
-    """A deployment that needs a policy. Everything has the meaning that it has in an experiment.
+    """A deployment that needs a policy. All fields mean the same as in an experiment.
 
     Without `size`, group sizes follow the papers' law. None as a bound means any number: of children of a peer in a
     group, of messages on a core link relative to IP multicast, and of entries that a peer keeps on average. Without
@@ -88,7 +88,7 @@ def candidates(children_max: int | None) -> tuple[str, ...]:
 def experiment_of(wish: Wish) -> Experiment:
     """The experiment that tries policies on a sample: fewer peers, and groups of the same relative size.
 
-    Raises `LocalError` if the deployment is impossible, or a policy is no protocol.
+    Raises `LocalError` if the deployment is impossible, or a policy is not a protocol.
     """
     policies = wish.policies or candidates(wish.children_max)
     for policy in policies:
@@ -128,8 +128,8 @@ def _affordable(sizes: npt.NDArray[np.int32], peers: int) -> int:
 def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
     """The experiment that counts children in groups of the final size, for policies that do not bound them.
 
-    It has all the peers, and all groups, or as many of the largest as cost no more than `AT_SIZE_COST`. None if the
-    sample already has them all, or every policy bounds children.
+    It has all peers, and all groups or as many of the largest as cost at most `AT_SIZE_COST`. None if the sample
+    already has them all, or if every policy bounds children.
     """
     free = tuple(policy for policy in sample.policies if parse(policy).children_max is None)
     whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
@@ -145,7 +145,7 @@ def of_wish(wish: Wish, groups: int) -> Workload:
 
 
 def memberships_over(wish: Wish, sample: Experiment) -> float:
-    """How many memberships a peer has in the deployment, relative to the sample."""
+    """The number of memberships of a peer in the deployment, relative to the sample."""
     whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
     if whole == sample:
         return 1.0
@@ -156,7 +156,7 @@ def memberships_over(wish: Wish, sample: Experiment) -> float:
 def judge(wish: Wish, policies: dict[str, Figures]) -> list[Verdict]:
     """The policies, the best first: those within the limits, ordered by median RAD.
 
-    RAD is what subscribers notice. If two are equal within 1 %, the one with fewer messages is better.
+    Subscribers notice RAD. If two are equal within 1 %, the one with fewer messages is better.
     """
     verdicts = []
     for policy, figures in policies.items():

@@ -35,7 +35,7 @@ STAGES = ("topology", "overlay", "workload", "kernels", "spark", "trees", "delay
 """The parts of `seconds`. `kernels`: compiling what stages will call, or loading it from the cache; `spark`: the wait
 for Spark after everything that can be done without it."""
 
-LONG_PEERS = 3_000_000  # from where the last stage of Java's compiler is worth its start-up time; a guess
+LONG_PEERS = 3_000_000  # with more, the last stage of Java's compiler is worth its start-up time; a guess
 ARRAYS, TABLES = "arrays", "tables"
 
 
@@ -77,9 +77,9 @@ def evaluate(
 
 
 def check(experiment: Experiment, master: str, remote: str | None = None) -> None:
-    """Raise `LocalError` if something is missing that the run will need: a library, Spark's master, or a policy.
+    """Raise `LocalError` if a library, Spark's master or a policy that the run needs is missing.
 
-    It would be missed after minutes of work.
+    Otherwise the run would fail after minutes of work.
     """
     extras.require("an evaluation", *extras.EVALUATION)
     if remote is None:
@@ -111,7 +111,7 @@ def packages_of(experiment: Experiment) -> set[str]:
 
 
 def inputs_of(experiment: Experiment) -> dict[str, str]:
-    """What an experiment names and does not contain: packages with plug-ins, and files. Each has its digest.
+    """The external inputs of an experiment: packages with plug-ins, and files. Each has its digest.
 
     Raises `LocalError`.
     """
@@ -163,7 +163,7 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
 
 
 def reason(told: str) -> str:
-    """What an error of Spark's client says, in a line: the details of a gRPC error, or the first line."""
+    """An error message of Spark's client in one line: the details of a gRPC error, or the first line."""
     details = re.search(r'details = "([^"\n]+)"', told)
     return details[1] if details else told.partition("\n")[0]
 
@@ -188,7 +188,7 @@ class _Run:
         self.experiment, self.folder, self.shown = experiment, folder, shown
         self.network = ""
         self.seconds: dict[str, float] = {}
-        self.taken_over_s = 0.0  # spent by earlier processes on parts that already exist
+        self.taken_over_s = 0.0  # time that earlier processes spent on existing parts
         self._spark = _Later(start)
         self._visible = True  # whether all executors see the folder
         self._archives: dict[str, Shipped] = {}
@@ -200,7 +200,7 @@ class _Run:
 
     @property
     def _metrics(self) -> list[str]:
-        """The columns of the experiment's metrics, and of one that is always measured."""
+        """The columns of the experiment's metrics, and of one that every run measures."""
         from quillcast.evaluation.measures import column_of
 
         return ["depth", *map(column_of, self.experiment.metrics)]

@@ -32,7 +32,7 @@ EDGES = "group int, tree int, node int, parent int, member boolean, redundant bo
 event."""
 
 ROUTES = "group int, task int, piece int, nodes binary, parents binary"
-"""What one task adds to the tree of a split group: the peers on the routes of some of its members, int32, and the next
+"""One task's part of the tree of a split group: the peers on the routes of some of its members, int32, and the next
 hop of each, -1 for the root. Pieces are in the order of the members, and rows of a piece are consecutive."""
 
 DELAYS = (
@@ -43,7 +43,7 @@ DELAYS = (
 """One row per group and publisher. `rmd` and `rad` are the ratios of the maximum and of the mean delays from `source`
 to the members, relative to IP multicast. A source that is not the tree's root sends to the root first. `messages`:
 between peers, per event; `border_copies`: those that cross from one domain into another. `rmd_from_root` and
-`rad_from_root` are the same ratios from each tree's own root, without the way to it."""
+`rad_from_root` are the same ratios from each tree's own root, without the path to it."""
 
 LOADS = "peer int, entries long, trees int, " + ", ".join(f"capped_{1 << step} int" for step in range(7))
 """The load of all groups on each peer, for policies that must know it beforehand: entries in its children tables, trees
@@ -67,7 +67,7 @@ survivors that are no longer connected to the root, peers that lost a parent, th
 these travel."""
 
 PARTIALS = "kind string, block int, types string, numbers binary, sums binary"
-"""What one task adds to the sums of all: `numbers` within one block, uint16, and their sums, one figure after another,
+"""One task's part of the total sums: `numbers` within one block, uint16, and their sums, one figure after another,
 each in the type that `types` names with two letters (u1, u2, u4, f8). Packed, because separate rows would be most of
 the work."""
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 from quillcast.evaluation import schemas
 from quillcast.evaluation.columns import Batches, Work, arrow_schema, record_batch
 
-LOOKS = 64  # tasks that look for a folder: many times the executors of most clusters
+LOOKS = 64  # tasks that look for a folder: many times as many as executors of most clusters
 
 
 def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
@@ -47,7 +47,7 @@ def in_tasks(rows: DataFrame, work: Work, schema: str) -> DataFrame:
 
 @cache
 def _settle(stage: str) -> None:
-    """After its first task of a stage, have a worker freeze what it has loaded.
+    """After a worker's first task of a stage, have it freeze its loaded objects.
 
     Spark makes it collect garbage after each task, which takes 0.07 s each time with numba and its kernels in memory.
     """
@@ -81,7 +81,7 @@ def write(batches: Batches, schema: str, folder: Path, number: int | None = None
 
 
 def settle(rows: DataFrame) -> None:
-    """Have tasks write a table, whose rows name files, and write those that they could not."""
+    """Have tasks write a table whose rows name files, and write the files that tasks could not."""
     for row in rows.collect():
         if row["content"] is not None:
             Path(row["path"]).write_bytes(row["content"])

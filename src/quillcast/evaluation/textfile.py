@@ -1,4 +1,4 @@
-"""Files of users: text, plain or gzipped, and tables with any of the usual separators."""
+"""Users' files: text, plain or gzipped, and tables with any of the usual separators."""
 
 import csv
 import gzip
@@ -11,7 +11,7 @@ from quillcast.core.errors import LocalError
 from quillcast.files import DATA_BYTES_MAX, read_bytes, too_large
 
 SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars", "": "blanks"}
-"""What separates columns, and its name. The first one found in the first line is used."""
+"""Separators of columns, with their names. The first one that occurs in the first line is used."""
 
 COMMENTS = ("#", "%")
 

@@ -44,7 +44,7 @@ class _Row(NamedTuple):
 
 
 def tree_rows(trees: Iterable[tuple[int, int, Tree]]) -> Batches:
-    """Trees as rows of `schemas.TREES`, each given with its group and number."""
+    """Trees as rows of `schemas.TREES`. Each is given with its group and number."""
     waiting: list[_Row] = []
     nodes = 0
     for group, number, tree in trees:

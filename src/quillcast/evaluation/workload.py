@@ -74,9 +74,9 @@ WORKLOADS = plugins.Kind(
         RUST_TEAMS: "quillcast.evaluation.workload:rust_teams",
     },
 )
-"""Generators of groups. They are called with the topology, the peers, the number of groups that the experiment asks for
-and the seed, with its `size` by that name if it has one, and then with the arguments in parentheses. `given` makes what
-those of other packages return. Ours use only the number of peers."""
+"""Generators of groups. They are called with the topology, the peers, the experiment's number of groups and the seed,
+with its `size` by that name if it has one, and then with the arguments in parentheses. Those of other packages return
+the result of `given`. Ours use only the number of peers."""
 
 
 def given(groups: Iterable[npt.ArrayLike], name: str, *, group_names: Sequence[str] = ()) -> Workload:
@@ -95,7 +95,7 @@ def uniform(topology: object, peers: Sized, groups: int, seed: int, size: int | 
 
 
 def clustered(topology: object, peers: Sized, groups: int, seed: int, size: int | None = None) -> Workload:
-    """The same numbers of members, of few random domains."""
+    """Groups of the same sizes, with members from few random domains."""
     return _of_size(len(peers), groups, size, "clustered")
 
 
@@ -279,7 +279,7 @@ def _by_domain(domain: _Same) -> _Domains:
 
 
 def creator(group: Group) -> int:
-    """The peer that created the group; unless that is given, a member drawn by the group's seed."""
+    """The peer that created the group. If that is not given, a member drawn by the group's seed."""
     if group.creator >= 0:
         return group.creator
     count = np.uint64(len(group.members))

@@ -1,7 +1,7 @@
 """Evaluated policies: how a group's events travel, and modifiers that change the trees of a policy.
 
-These compute trees for deployments of millions of peers. No peer runs them: how a running peer forwards events is
-decided in `quillcast.protocol`.
+These compute trees for deployments of millions of peers. No peer runs them: `quillcast.protocol` decides how running
+peers forward events.
 
 `parse("scribe+remover(64)+improve(16)")` resolves a name. To add a policy, write a class that is a `PolicyKernel` (or a
 `Modifier`), in any package, and name it by `module:Class` or by an entry point; one of quillcast's own has a line in

@@ -298,7 +298,7 @@ def _split(zones: Zones, old: Whole, new: Whole, point: Longs) -> None:
 
 @inner
 def _side(zones: Zones, a: Whole, b: Whole) -> Whole:
-    """On which side of a the zone b is: twice the dimension along which they abut, plus 1 if b is below; -1 if none.
+    """The side of zone a on which zone b is: twice the dimension along which they abut, plus 1 if b is below; else -1.
 
     They overlap in all other dimensions. If b is on both sides, it counts as above.
     """
@@ -429,7 +429,7 @@ def _holds_corner(zones: Zones, at: Whole, other: Whole) -> Truth:
 
 @inner
 def _half_way(zones: Zones, start: Whole, at: Whole, way: Whole) -> Truth:
-    """Whether a zone reaches half-way round from the source's point in this direction."""
+    """Whether a zone reaches halfway round from the source's point in this direction."""
     along = way // 2
     point = zones.low[start, along] + zones.size[start, along] // 2
     low, size = zones.low[at, along], zones.size[at, along]

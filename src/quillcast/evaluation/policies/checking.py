@@ -11,7 +11,10 @@ from quillcast.evaluation.network import Group, Tree
 
 
 def checked(part: object, made: Any, group: Group, peers: int) -> list[Tree]:
-    """What a policy or modifier made. Raises ValueError, in words for its author, if another package's is no tree."""
+    """Return the result of a policy or modifier. Raises ValueError for its author if it is not a tree.
+
+    Checks only those of other packages.
+    """
     if plugins.is_foreign(part):
         if not isinstance(made, list) or not made or not all(isinstance(tree, Tree) for tree in made):
             raise ValueError("it must return a list of Tree, and with at least one")
@@ -26,7 +29,7 @@ def checked(part: object, made: Any, group: Group, peers: int) -> list[Tree]:
 
 
 def _faults(tree: Tree, group: Group, peers: int) -> Iterator[str]:
-    """What is wrong with a tree, the most basic first."""
+    """List the faults of a tree, the most basic first."""
     count = len(tree.nodes)
     kinds = {"nodes": np.int32, "parent": np.int32, "member": np.bool_, "state": np.int32, "joins": np.int32}
     for name, kind in kinds.items():

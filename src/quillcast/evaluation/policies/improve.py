@@ -27,7 +27,7 @@ LARGE_MEMBERS = 40
 
 
 class Improve(Modifier):
-    """A tree without better known parents, or after `ROUNDS` rounds; no peer has more than `children` children.
+    """Moves peers until no known parent is better, or for `ROUNDS` rounds. No peer has more than `children` children.
 
     Args:
         children: the most children of a peer in one group; a peer with more sheds the farthest first.

@@ -17,7 +17,7 @@ CHILDREN = 16  # children_per_topic_max, as everywhere in this project
 class Kary(PolicyKernel):
     """The creator at the top, and each level filled before the next: node i is a child of node (i - 1) / k.
 
-    This is what a scope manager can do that knows its members but not their delays (docs/design.md, section 5).
+    A scope manager that knows its members but not their delays can do this (docs/design.md, section 5).
     Simplified: all members are known before the tree is built.
 
     Args:

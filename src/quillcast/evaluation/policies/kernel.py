@@ -86,7 +86,7 @@ class Splittable(PolicyKernel):
 
 
 class Modifier(ABC):
-    """What follows a `+`: it changes an existing tree."""
+    """A policy's part after a `+`: it changes an existing tree."""
 
     needs_load = False
     """Whether `change` needs the load of all groups, as it is without this modifier."""
@@ -114,8 +114,8 @@ def tree_of(
 ) -> Tree:
     """A tree whose nodes keep an entry for each child and handle a message for each child that joins, as in Scribe.
 
-    `nodes`, `parent` and `member` are as in `Tree`, in any order with the root first. `state` and `joins` override what
-    is kept and handled.
+    `nodes`, `parent` and `member` are as in `Tree`, in any order with the root first. `state` and `joins` override the
+    numbers of entries and messages.
     """
     nodes, parent, member, turned = _parents_first(nodes, parent, member)
     children = np.bincount(parent[1:], minlength=len(nodes)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Shared by policies whose trees consist of members only, without other forwarders."""
+"""Functions for policies whose trees consist of members only, without other forwarders."""
 
 import numpy as np
 from numba import njit
@@ -13,7 +13,7 @@ _ORDER = 32  # purpose of the random draw
 
 
 class GroupTooLarge(LocalError):
-    """The group has more members than this policy can be evaluated for; the text names all three."""
+    """The group has more members than this policy can be evaluated for. The message names all three."""
 
 
 def check_size(policy: str, group: Group, most: int, why: str) -> None:
@@ -33,14 +33,14 @@ def check_argument(what: str, value: object, least: int, most: int) -> int:
 
 
 def publishers(group: Group) -> list[int]:
-    """The peers that publish in the group; the creator if that is open."""
+    """The peers that publish in the group; the creator if they are unspecified."""
     return group.publishers.tolist() or [creator(group)]
 
 
 def sources(group: Group, nodes: Ints) -> list[tuple[int, int]]:
     """For a system in which every member can send: the index in `nodes` where each tree starts, and its `source`.
 
-    A tree for each publisher. If one of them is no member, all send to the first node.
+    A tree for each publisher. If one of them is not a member, all send to the first node.
     """
     place = {int(node): at for at, node in enumerate(nodes)}
     starts = [(place.get(publisher, -1), publisher) for publisher in publishers(group)]
@@ -48,7 +48,7 @@ def sources(group: Group, nodes: Ints) -> list[tuple[int, int]]:
 
 
 def without_membership(trees: list[Tree]) -> list[Tree]:
-    """Trees over one membership, whose entries and messages count with the first of them alone."""
+    """Trees over one membership. Only the first one counts its entries and messages."""
     none = np.zeros_like(trees[0].state)
     return [trees[0], *(tree._replace(state=none, joins=none) for tree in trees[1:])]
 

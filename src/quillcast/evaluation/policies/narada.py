@@ -44,8 +44,8 @@ class Narada(PolicyKernel):
     """Shortest paths over Narada's mesh from each publisher, in groups of at most `members_max`.
 
     Every member keeps all others, and every join is announced to all: the algorithm is for small groups. Each event
-    comes with so many rounds of refreshes, which are the tree's `extra`: 1 if there is an event in each refresh period,
-    0 if there are so many that refreshes do not count.
+    comes with this many rounds of refreshes, which are the tree's `extra`: 1 if there is an event in each refresh
+    period, 0 if there are so many events that refreshes do not count.
     """
 
     def __init__(self, members_max: int = MEMBERS_MAX, refreshes: int = 0) -> None:

@@ -184,7 +184,7 @@ def _shuffled(entry: Ints, key: Word) -> Ints:
 def _join(
     tables: Tables, tree: _Builder, node: Whole, peer: Whole, start: Whole, outer: Whole, room: Whole, stretch: float
 ) -> None:
-    """Attach a peer below the nearest node on the way down from `start`, inside its scope of level `outer`."""
+    """Attach a peer below the nearest node on the path down from `start`, inside its scope of level `outer`."""
     late_ms_max = delay(tables, tree.nodes[0], peer) * stretch
     at = start
     while True:

@@ -10,7 +10,7 @@ from quillcast.evaluation.routing.pastry import Tables
 
 
 class Source(Modifier):
-    """The policy's tree, once for each publisher: events do not take the way to a rendezvous point first.
+    """The policy's tree, once for each publisher: events do not travel to a rendezvous point first.
 
     The key of each tree is the publisher's nodeId, so the publisher is its root (Scribe, section 3.1, topic management:
     the creator can choose a topicId that makes it the root). A peer keeps children for each tree that it is in.

@@ -11,8 +11,7 @@ from quillcast.evaluation.routing.pastry import Tables
 class Unicast(PolicyKernel):
     """One message per member from the publisher, which keeps the list.
 
-    The yardstick that Chu, Rao and Zhang call naive unicast ("A case for end system multicast", SIGMETRICS 2000,
-    section 2).
+    Chu, Rao and Zhang compare with it as naive unicast ("A case for end system multicast", SIGMETRICS 2000, section 2).
     """
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:

@@ -1,4 +1,4 @@
-"""The pictures of a run, as SVG in the page's text colour, each with the table of what it shows."""
+"""The pictures of a run, as SVG in the page's text colour, each with the table of its data."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ WORDS = {
 class Picture(NamedTuple):
     """A picture with its data.
 
-    `name` is that of its files; `header` and `rows` are the table of its points; `note` says what it does not show.
+    `name` is that of its files; `header` and `rows` are the table of its points; `note` names what it leaves out.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Picture(NamedTuple):
 
 
 def shares(policies: Mapping[str, Sequence[float]], name: str, title: str) -> Picture:
-    """The share of events by a figure of theirs, such as `rad`, for each policy. A few outliers are left out."""
+    """The distribution of a figure of events, such as `rad`, for each policy. A few outliers are left out."""
     known = {policy: np.sort(np.array(values, float)) for policy, values in policies.items()}
     known = {policy: values[~np.isnan(values)] for policy, values in known.items()}
     most, told = _end({policy: percentile(values.tolist(), CUT) for policy, values in known.items() if len(values)})
@@ -79,7 +79,7 @@ def shares(policies: Mapping[str, Sequence[float]], name: str, title: str) -> Pi
 
 
 def _end(ends: Mapping[str, float]) -> tuple[float, str]:
-    """Where an axis ends that each policy would have end elsewhere, and the words for that: a few ask for too much."""
+    """The end of an axis for policies with different ends, and a note about it. A few outlying policies are cut off."""
     most = percentile(sorted(ends.values()), CUT_POLICIES) if ends else 1.0
     count = sum(end <= most for end in ends.values())
     return most, f"The axis ends at {number(most)}: for {count} of {len(ends)} policies,"
@@ -125,7 +125,7 @@ def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> Pic
 
 
 def link_stress(policies: Mapping[str, Histograms]) -> Picture:
-    """The number of physical links with at least so many messages; for each policy, and for IP multicast."""
+    """The number of physical links with at least a number of messages, for each policy and for IP multicast."""
     figure, axes = new_figure(WIDTH, max(HEIGHT, LABEL_HEIGHT * len(policies) + 0.6))
     curves = {policy: on_links(histograms, "messages") for policy, histograms in policies.items()}
     rows: list[tuple[str, float, int]] = []
@@ -180,7 +180,7 @@ def side_by_side(marks: Sequence[Mark], name: str, title: str) -> Picture:
 
 
 def _at_least(counts: Counts) -> list[tuple[float, int]]:
-    """For each value above zero, how many have at least that much; of many values those that are visible."""
+    """For each value above zero, how many have at least that much. Of many values, only the visible ones."""
     values = [value for value, count in counts if value > 0]
     from_end = np.cumsum([count for value, count in reversed(counts) if value > 0])[::-1].tolist()
     kept: Sequence[int] = range(len(values))
@@ -204,7 +204,7 @@ def _log(axes: "Axes") -> None:
 
 
 def style(at: int) -> dict[str, Any]:
-    """A line of its own: the next one differs in colour and dashes, and one of the same colour in dashes."""
+    """The style of a line. The next one differs in colour and dashes; lines of the same colour differ in dashes."""
     colour, dash = COLOURS[at % len(COLOURS)], DASHES[(at + at // len(COLOURS)) % len(DASHES)]
     return {"color": colour, "linestyle": dash, "linewidth": 1.8}
 

@@ -21,7 +21,7 @@ SHOWN = {
 
 
 class Run(NamedTuple):
-    """A finished run, by its name. `result` is what it printed; `link` leads to its page, if that is near."""
+    """A finished run. `result` is its printed result; `link` leads to its page, if that is near."""
 
     name: str
     result: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a page shows: the figures of `drawn` runs as pictures, links to the `listed` ones, and a table.
+    """The content of a page: the figures of `drawn` runs as pictures, links to the `listed` ones, and a table.
 
     `rows` are those of each policy: a figure, and a cell for each of the `columns`.
     """

@@ -84,7 +84,7 @@ def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
 
 
 def label(policy: str, figures: Figures) -> str:
-    """The policy as a table names it: with the number of groups that it was not evaluated for, if there are any."""
+    """The policy's label in tables, with the number of groups that it was not evaluated for, if there are any."""
     left_out = figures.get("groups_left_out", 0)
     told = f"{left_out:,.1f}".removesuffix(".0")  # the mean of several seeds
     return f"{policy}, without the {told} largest groups" if left_out else policy
@@ -104,7 +104,7 @@ def _spread(values: Sequence[float]) -> Figures:
 
 
 def percentile(known: Sequence[float], share: float) -> float:
-    """The smallest of these ascending values that is not less than so many percent of them."""
+    """The smallest of these ascending values that is at least as large as this percentage of them."""
     return known[max(0, math.ceil(len(known) * share / 100) - 1)]
 
 
@@ -123,7 +123,7 @@ def by_size(delays: Mapping[str, Sequence[float]]) -> list[Figures]:
 
 
 def on_links(histograms: Mapping[tuple[str, str], Counts], figure: str) -> Counts:
-    """How often each number of messages occurs on a physical link, be it a peer's or one between routers."""
+    """How often each number of messages occurs on a physical link, whether a peer's or one between routers."""
     counts: Counter[float] = Counter()
     for kind in (KIND_PEER, KIND_LINK):
         for value, count in histograms.get((kind, figure), ()):

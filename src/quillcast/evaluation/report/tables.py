@@ -1,4 +1,4 @@
-"""The tables of a page: policies below each other, and so few figures beside each other that they fit."""
+"""The tables of a page: a row for each policy, and as many figures in each table as fit."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

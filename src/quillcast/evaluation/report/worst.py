@@ -12,7 +12,7 @@ from quillcast.evaluation.network import Tree
 from quillcast.evaluation.treetable import whole_trees
 
 NODES_MAX = 20_000  # the largest tree that is fetched; a guess
-DRAWN_MAX = 60  # peers that are still readable on a page
+DRAWN_MAX = 60  # the most peers that are readable on a page
 
 Row = dict[str, Any]
 

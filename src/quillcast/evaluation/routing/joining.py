@@ -28,7 +28,7 @@ _ORDER, _CONTACT, _ROW = 41, 42, 43  # purposes of random draws
 
 
 def joined(tables: Tables) -> Ints:
-    """The content of each cell after all have joined, int32 [peers, rows, 2**b]; -1 if it is empty.
+    """Return the content of each cell after all have joined, int32 [peers, rows, 2**b]; -1 if it is empty.
 
     Simplified: only the final leaf sets are modelled, whose members are considered at the end; peers do not fail. Needs
     4 * 2**b * (log N + 3) bytes for each peer.

@@ -93,7 +93,7 @@ def inner(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def inlined(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile a function that is so short that passing `Tables` costs more than its body: it is inlined."""
+    """Compile a function and inline it, because passing `Tables` would cost more than its short body."""
     return cast(Callable[P, T], _NJIT(cache=True, _nrt=False, inline="always")(function))
 
 
@@ -199,7 +199,7 @@ def delay(tables: Tables, a: Whole, b: Whole) -> Ms:
 
 @inlined
 def proximity(tables: Tables, source: Whole, target: Whole) -> Ms:
-    """The distance of two places as peers measure it: by the round trip; this is half of it."""
+    """The distance of two places as peers measure it: half of the round trip."""
     if tables.symmetric:
         return way_ms(tables, source, target)
     return (way_ms(tables, source, target) + way_ms(tables, target, source)) * np.float32(0.5)

@@ -102,7 +102,7 @@ def save(folder: Path, made: Tables) -> None:
 
 
 def load(folder: Path, topology: Topology, peers: Peers) -> Tables:
-    """Open what was saved there. All processes that load it share its pages."""
+    """Open saved tables. All processes that load them share their pages."""
     own: dict[str, Any] = {}
     for name in _OWN:
         array = np.load(folder / f"{name}.npy", mmap_mode="r")

@@ -49,7 +49,7 @@ def _delays_of(tables: Tables, number: int, built: list[Tree], sources: list[int
     """The rows of a group in `schemas.DELAYS`."""
     trees: list[Tree] = []
     for source in sources:
-        if not trees or len(trees) < len(built):  # else it shares the trees of the source before
+        if not trees or len(trees) < len(built):  # otherwise it shares the trees of the previous source
             trees = metrics.carried(built, source)
             alike = _alike(tables, trees)
         sent = [tree for tree in trees if tree.nodes[0] != source]
@@ -65,7 +65,7 @@ def _delays_of(tables: Tables, number: int, built: list[Tree], sources: list[int
 
 
 def _alike(tables: Tables, trees: list[Tree]) -> dict[str, Any]:
-    """What is the same for all sources that share these trees: everything from the roots on."""
+    """The values that are equal for all sources that share these trees: everything from the roots on."""
     if trees[1:]:
         parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in trees])
         children = np.unique(parents, return_counts=True)[1]

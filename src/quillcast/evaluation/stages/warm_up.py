@@ -14,7 +14,7 @@ from quillcast.evaluation.stages.timing import measure
 
 
 def warm_up_kernels(deployment: Deployment, names: Sequence[str], metrics: Sequence[str] = ()) -> None:
-    """Compile in this process what tasks will call, on the smallest group. Tasks find the result in numba's cache."""
+    """Compile the kernels of tasks in this process, on the smallest group. Tasks find them in numba's cache."""
     arrays = deployment.arrays()
     smallest = int(np.argmin(arrays.workload.sizes))
     for name in names:
@@ -30,7 +30,7 @@ def warm_up_kernels(deployment: Deployment, names: Sequence[str], metrics: Seque
 
 
 def warm_up_workers(spark: SparkSession) -> None:
-    """Have Spark and its workers load what the first stage would otherwise wait for."""
+    """Have Spark and its workers load the libraries that the first stage would otherwise wait for."""
     spark.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
 
 

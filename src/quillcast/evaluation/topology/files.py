@@ -36,7 +36,7 @@ _KNOWN = {
     "a graph of GT-ITM (Stanford GraphBase)": r"\* GraphBase graph",
     "SNDlib's format": r"\?SNDlib|(<\?xml.*?\?>\s*)?(<!--.*?-->\s*)*<network\b",
 }
-"""Formats that are recognised and not read, by how they begin."""
+"""Formats that are recognised but not read, by their first characters."""
 
 _GRAPHML = re.compile(r"\s*(<\?xml.*?\?>\s*)?(<!--.*?-->\s*)*<graphml\b", re.DOTALL)
 _GML = re.compile(r"^\s*graph\s*\[", re.MULTILINE)
@@ -49,8 +49,8 @@ def read(path: Path, part: str = "") -> Topology:
 
     Args:
         path: the file, plain or gzipped. Its content decides what it is.
-        part: of several networks, the name of one (all joined, if empty); for numbers whose unit the file does not
-    tell, `s`, `ms` or `km`; for a table of pairs that may be either, `rtt` or `links`.
+        part: of several networks, the name of one (all joined, if empty); for numbers without a unit in the file, `s`,
+    `ms` or `km`; for a table of pairs that may be either, `rtt` or `links`.
 
     Raises `LocalError` if the file cannot be read, has another format, or cannot be repaired.
     """
@@ -58,7 +58,7 @@ def read(path: Path, part: str = "") -> Topology:
 
 
 def places(path: Path, part: str = "") -> Places | Map:
-    """What is in a file, before paths and domains are computed. Arguments as for `read`."""
+    """The content of a file, before paths and domains are computed. Arguments as for `read`."""
     text = read_text(path, "topology", "name another file")
     stem = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
     try:
@@ -122,12 +122,12 @@ def _of_json(text: str, stem: str, part: str) -> Places | Map:
 
 
 def _all(kind: type, values: Collection[Any]) -> bool:
-    """Whether these are values of one kind, and any."""
+    """Whether there are values, and all are of one kind."""
     return bool(values) and all(isinstance(value, kind) for value in values)
 
 
 def _documents(text: str) -> list[Any]:
-    """The elements of a JSON array, the lines of JSON lines, or the one object that it is."""
+    """The elements of a JSON array, the objects of JSON lines, or the only object."""
     try:
         told = json.loads(text)
     except json.JSONDecodeError:

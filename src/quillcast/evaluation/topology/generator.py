@@ -217,7 +217,7 @@ def _connected(members: range, pairs: Iterable[tuple[int, int]]) -> bool:
 
 @njit(cache=True)
 def compose(link_ends: Ints, link_ms: Floats, domains: Ints) -> tuple[Floats, Ints]:
-    """Delays between all routers, and the last link of each way.
+    """Delays between all routers, and the last link of each path.
 
     Args:
         link_ends: the routers at the ends of each link, int32 [links, 2].

@@ -1,4 +1,4 @@
-"""Graphs of routers: their links' delays from lengths, positions or nothing, and networks joined into one."""
+"""Graphs of routers: link delays from lengths, positions or defaults, and networks joined into one."""
 
 import re
 from collections import Counter, defaultdict
@@ -119,7 +119,7 @@ def of_links(
 
 
 def _some(attachable: Ints, routers: int, count: int) -> tuple[Ints, Ints]:
-    """Random routers of those that peers may attach to, as the first of all; and the order of the routers then."""
+    """Choose random attachable routers, and number these first. Returns them, and the new order of the routers."""
     ranks = np.array([mix(0, routers, int(router)) for router in attachable], np.uint64)
     chosen = np.sort(attachable[np.argsort(ranks)[:count]])
     others = np.setdiff1d(np.arange(routers, dtype=np.int32), chosen)
@@ -172,7 +172,7 @@ def several(graphs: list[Graph], stem: str, part: str) -> "Map":
 
 
 def _last_states(named: dict[str, Graph]) -> list[Graph]:
-    """Without earlier states of a network: its name is that of a later one but for a date, and they share a router."""
+    """Leave out earlier states of a network: those whose name differs in the date only, and that share a router."""
     states: defaultdict[str, list[Graph]] = defaultdict(list)
     for name, graph in named.items():
         found = _STATE.fullmatch(name)

@@ -16,7 +16,7 @@ Matrix = npt.NDArray[np.float64]
 
 SECONDS_BELOW = 2.0  # a smaller median round trip must be in seconds, unless the caller says otherwise
 MISSING = {"", "-", "nan", "na", "null", "none", "inf"}
-"""What a cell without a measurement may have, in lower case."""
+"""The contents of cells without a measurement, in lower case."""
 
 _NONE = np.zeros((0, 0), np.float32)
 

@@ -30,7 +30,7 @@ class Paths(NamedTuple):
 
 
 def sources_max(routers: int, links: int) -> int:
-    """From how many routers of a graph the paths to all are found: within `BYTES_MAX` and `STEPS_MAX`."""
+    """The number of routers from which paths to all can be found within `BYTES_MAX` and `STEPS_MAX`."""
     row = routers * (2 if links <= NARROW_LINKS_MAX else 4)
     fit = (isqrt(row * row + 16 * BYTES_MAX) - row) // 8  # the most for which sources * row + sources ** 2 * 4 fits
     return max(1, min(routers, fit, STEPS_MAX // (routers + links)))
@@ -57,7 +57,7 @@ def paths(link_ends: Ints, link_ms: Floats, routers: int, sources: int, name: st
 
 @njit(cache=True)
 def _dijkstra(first: Any, other: Any, link: Any, link_ms: Any, via: Any) -> tuple[Floats, Ints, int]:
-    """From each source in turn; the links of router r are those from `first[r]` to `first[r + 1]`.
+    """Dijkstra's algorithm from each source in turn. The links of router r are `first[r]` to `first[r + 1]`.
 
     Fills `via`, and stops if the first source does not reach every router; the last result is how many it reaches.
     """

@@ -38,7 +38,7 @@ def table(text: str, stem: str, part: str) -> RoundTrips | Map:
 
 
 def _uneven(made: Table) -> str:
-    """Why a table is neither."""
+    """Why a table is neither a matrix nor pairs."""
     usual = len(made.rows[min(1, len(made.rows) - 1)])
     for number, row in enumerate(made.rows, start=1):
         if len(row) != usual:
@@ -68,9 +68,9 @@ def _matrix(made: Table, stem: str, unit: str) -> RoundTrips | None:
 
 
 def _has_no_header(rows: list[list[str]]) -> bool:
-    """Whether the first of lines with nothing but numbers is one of the matrix.
+    """Whether the first of these lines of numbers belongs to the matrix, and is not a header.
 
-    The corner of names is empty; of a matrix it is the diagonal's, which is empty as a whole or not at all.
+    A header's corner is empty. A matrix's corner is on the diagonal, which is empty as a whole or not at all.
     """
     return rows[0][0] != "" or all(row[at] == "" for at, row in enumerate(rows))
 
@@ -86,7 +86,7 @@ def _is_body(made: Table, rows: list[list[str]]) -> bool:
 
 
 def _may_be_links(made: Table, rows: list[list[str]]) -> bool:
-    """Whether two or three lines with as many columns are links: a place is not nearest to itself."""
+    """Whether two or three lines with as many columns may be links: a place is not nearest to itself."""
     if len(rows) > 3:
         return False
     numbers = [[made.number(cell) for cell in row if cell.lower() not in MISSING] for row in rows]
@@ -109,7 +109,7 @@ def _regions(names: list[str]) -> Ints | None:
 
 
 class Columns(NamedTuple):
-    """Where a table of pairs has its places, and a length or round trip; -1 if it has none, whose name is empty."""
+    """The columns of places, and of the length or round trip, in a table of pairs; -1 and an empty name if missing."""
 
     source: int
     target: int
@@ -118,7 +118,7 @@ class Columns(NamedTuple):
 
 
 def _pairs(made: Table, stem: str, part: str) -> RoundTrips | Map:
-    """Lines of two places, maybe with a length or a round trip between them."""
+    """Lines of two places, with or without a length or a round trip between them."""
     columns, rows = _columns(made)
     found = [(row[columns.source], row[columns.target], _value(made, row, columns)) for row in rows]
     if part != EDGES and columns.value >= 0:
@@ -165,7 +165,7 @@ def _unit(name: str, part: str) -> str:
 
 
 def _dense(pairs: list[tuple[str, str]]) -> bool:
-    """Whether delays are known between so many places that they are measured, and no links."""
+    """Whether delays are known between so many places that they are measurements, not links."""
     places = len({end for pair in pairs for end in pair})
     known = len({frozenset(pair) for pair in pairs if pair[0] != pair[1]})
     return places >= DENSE_PLACES_MIN and known >= DENSE * places * (places - 1) / 2
