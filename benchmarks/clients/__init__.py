@@ -1,7 +1,7 @@
-"""The systems that the benchmarks put side by side: a client of each, made to look like the others, and what it needs.
+"""The systems that benchmarks compare: a client of each with the same interface, and its requirements.
 
-`SYSTEMS` names them. Clients use the public API of their library, call a handler with every payload, as `bytes`, and
-hold the publisher up where a queue is full, except for what is best effort by name.
+`SYSTEMS` names them. Clients use the public API of their library, call a handler with every payload as `bytes`, and
+hold the publisher back when a queue is full, except for those that are named best effort.
 """
 
 import importlib.util
@@ -32,19 +32,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class System:
-    """What a row is about."""
+    """A system as one row of results measures it."""
 
     client: Callable[[], Client]
     module: str
-    """The Python module it takes."""
+    """The Python module that it needs."""
     middle: str | None = None
-    """The process between publisher and subscriber, where it is another client: what it is called."""
+    """The name of the process between publisher and subscriber, if that is another client."""
     server: str | None = None
-    """The process between them, where it is a server: its program."""
+    """The program of the process between them, if that is a server."""
     package: str | None = None
-    """Debian's package of that."""
+    """Debian's package of that program."""
     direct: str | None = None
-    """The role that is served past a peer of its own (quillcast)."""
+    """The role that another peer than its own serves directly (quillcast)."""
 
 
 SYSTEMS = {
@@ -75,11 +75,11 @@ SYSTEMS = {
     "redis": System(Redis, "redis", server="redis-server", package="redis-server"),
 }
 COMMON = ("quillcast", "zenoh", "pyzmq", "nats-py", "paho-mqtt", "redis")
-"""One of each that take many publishers and subscribers, over plain links."""
+"""One variant of each system that supports many publishers and subscribers, over plain links."""
 
 
 def missing(name: str) -> str | None:
-    """Why a system cannot be measured here, and what would help; None if it can."""
+    """Why a system cannot be measured here, with the remedy; None if it can."""
     system = SYSTEMS[name]
     if importlib.util.find_spec(system.module) is None:
         return f"no Python library {system.module}; make setup"
@@ -89,5 +89,5 @@ def missing(name: str) -> str | None:
 
 
 def program(name: str) -> str | None:
-    """Where a server's program is; Debian keeps some where users do not look."""
+    """The path of a server's program. Debian keeps some outside users' PATH."""
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")

@@ -1,4 +1,4 @@
-"""What every client offers, and how what a subscriber is handed is counted and timed."""
+"""The interface of every client, and the counting and timing of received events."""
 
 import asyncio
 import importlib.metadata
@@ -8,18 +8,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-STRIDE = 256  # events between two looks at the clock, or at what waits
+STRIDE = 256  # events between two looks at the clock, or at the queue
 PATIENCE_S = 60.0
-LOSSY_PATIENCE_S = 1.0  # nothing came for so long where events may be lost: no more will
-MARKS, MARK_EVERY_S = 20, 0.02  # where a mark may be lost
+LOSSY_PATIENCE_S = 1.0  # if events may be lost: after this long without events, no more will come
+MARKS, MARK_EVERY_S = 20, 0.02  # if a mark may be lost
 
 Handler = Callable[[bytes], None]
 Publish = Callable[[bytes], Any]
-"""Publishes a payload; what it returns is awaited if the client's `waits`."""
+"""Publishes a payload. The result is awaited if the client's `waits`."""
 
 
 class Counter:
-    """Counts what a handler is called with, and times it from the first that counts to the last.
+    """Counts the payloads that a handler is called with, and measures the time from the first counted one to the last.
 
     Args:
         patience_s: how long to wait for the next event before the missing ones count as lost; `PATIENCE_S` by default.
@@ -32,7 +32,7 @@ class Counter:
         self._began_s = self._seconds = 0.0
 
     def take(self, payload: bytes) -> None:
-        """The handler; an empty payload is a mark, and counts for nothing."""
+        """Handle a payload. An empty one is a mark and is not counted."""
         if not payload:
             self._marked.set()
         elif self._left:
@@ -49,12 +49,12 @@ class Counter:
         self._marked.clear()
 
     def expect(self, count: int) -> None:
-        """What comes from now on counts."""
+        """Count payloads from now on."""
         self._done.clear()
         self._count = self._left = count
 
     async def taken(self) -> dict[str, Any]:
-        """Wait until all that is expected came, or nothing more has for a while: events per second, how many lack."""
+        """Wait until all expected payloads came, or none for a while. Returns the rate, and how many are missing."""
         before, changed_s = self._left, time.perf_counter()
         while not self._done.is_set() and time.perf_counter() - changed_s < self._patience_s:
             await asyncio.sleep(0.01)
@@ -66,12 +66,12 @@ class Counter:
 
 
 class Client(ABC):
-    """What the benchmarks ask of a system; `connect`, `subscribe`, `open` and `close` are each system's own."""
+    """The interface of a system. Each system implements `connect`, `subscribe`, `open` and `close`."""
 
     library: ClassVar[str]
     waits: ClassVar[bool] = True
     loses: ClassVar[bool] = False
-    """May it drop events at full speed?"""
+    """Whether it may drop events at full speed."""
 
     def version(self) -> str:
         """The library's version."""
@@ -79,15 +79,15 @@ class Client(ABC):
 
     @abstractmethod
     async def connect(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """Connect with the options of `network`; what is worth telling about the settings."""
+        """Connect with the options of `network`. Returns the settings that are worth reporting."""
 
     @abstractmethod
     async def subscribe(self, topic: str, handler: Handler) -> None:
-        """Have the handler called with every payload; returns when the subscription stands, where that is told."""
+        """Call the handler with every payload. Returns when the subscription is established, if that is reported."""
 
     @abstractmethod
     async def open(self, topic: str) -> Publish:
-        """A publisher of a topic; returns when it is connected with the topic's subscribers, where that is told."""
+        """Open a publisher. Returns when it is connected with the topic's subscribers, if that is reported."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -110,7 +110,7 @@ class Client(ABC):
                 await asyncio.sleep(MARK_EVERY_S)
 
     async def count(self, topic: str) -> Any:
-        """A subscription that only counts: a `Counter` as its handler, or what can do the same."""
+        """Subscribe only to count events. Returns a `Counter`, its handler, or an object with the same interface."""
         counter = Counter(LOSSY_PATIENCE_S if self.loses else None)
         await self.subscribe(topic, counter.take)
         return counter

@@ -13,13 +13,13 @@ from clients.base import PATIENCE_S, Client, Handler, Publish
 MESSAGES_MAX = 1000  # at each end of a socket of pyzmq, which is its default
 TAKE_MAX = 100  # samples that a reader of Cyclone DDS is asked for at once
 SAMPLES_MAX = 1024  # that iceoryx2 holds for a subscriber
-LOOK_AGAIN_MS = 100  # whether its subscriber is closed
+LOOK_AGAIN_MS = 100  # between checks whether its subscriber is closed
 SAMPLE_BYTES = 128  # of the samples that iceoryx2 begins with; longer ones make it reserve more
-QUIET_S = 0.5  # no subscription came for so long: all are there
+QUIET_S = 0.5  # after this long without a new subscription, all are there
 
 
 class Zenoh(Client):
-    """eclipse-zenoh, blocking rather than dropping."""
+    """eclipse-zenoh, which blocks instead of dropping."""
 
     library = "eclipse-zenoh"
     waits = False
@@ -61,17 +61,17 @@ class Zenoh(Client):
 
 
 class Cyclone(Client):
-    """cyclonedds: writer and reader are reliable and keep all, so that a full cache holds the writer up.
+    """cyclonedds: writer and reader are reliable and keep all samples, so a full cache holds the writer back.
 
-    A writer that has waited for too long fails; what it may wait is longer than any measurement here. The type of the
-    payload is a sequence of octets, which the library's Python side turns into a list of integers and back.
+    A writer that has waited for too long fails; its limit is longer than any measurement here. The type of the payload
+    is a sequence of octets, which the library's Python side converts into a list of integers and back.
     """
 
     library = "cyclonedds"
     waits = False
 
     async def connect(self, configuration: str) -> dict[str, Any]:
-        os.environ["CYCLONEDDS_URI"] = configuration  # read where the first participant is made
+        os.environ["CYCLONEDDS_URI"] = configuration  # read when the first participant is created
         from cyclonedds.domain import DomainParticipant
         from cyclonedds.idl import IdlStruct
         from cyclonedds.idl.types import sequence, uint8
@@ -98,7 +98,7 @@ class Cyclone(Client):
         class Taking(Listener):  # type: ignore[misc]
             def on_data_available(self, reader: Any) -> None:
                 for sample in reader.take(TAKE_MAX):
-                    if sample.sample_info.valid_data:  # else it says that a writer has gone
+                    if sample.sample_info.valid_data:  # otherwise it reports that a writer has gone
                         handler(bytes(sample.payload))
 
         self.kept.append(DataReader(self.participant, self._topic(topic), qos=self.qos, listener=Taking()))
@@ -117,11 +117,11 @@ class Cyclone(Client):
         return Topic(self.participant, name.replace("/", "_"), self.sample)
 
     async def close(self) -> None:
-        """It ends with the process."""
+        """Do nothing: it ends with the process."""
 
 
 class CycloneBestEffort(Cyclone):
-    """The same, sending each sample once and keeping the last one."""
+    """Cyclone DDS that sends each sample once and keeps the last one."""
 
     loses = True
 
@@ -132,9 +132,9 @@ class CycloneBestEffort(Cyclone):
 
 
 class Iceoryx(Client):
-    """iceoryx2: samples in shared memory, and a notification for each; a full buffer holds the publisher up.
+    """iceoryx2: samples in shared memory, and a notification for each. A full buffer holds the publisher back.
 
-    A thread waits for notifications, and takes all samples that are there.
+    A thread waits for notifications, and takes all available samples.
     """
 
     library = "iceoryx2"
@@ -175,7 +175,7 @@ class Iceoryx(Client):
                 listener.timed_wait(look_again)
             while (sample := receive()) is not None:
                 payload = bytes(sample.payload().as_memory_view())
-                sample.delete()  # gives the memory back at once
+                sample.delete()  # frees the memory at once
                 handler(payload)
 
     async def open(self, topic: str) -> Publish:
@@ -197,23 +197,23 @@ class Iceoryx(Client):
         return publish
 
     async def close(self) -> None:
-        """What is shared goes with the last that uses it."""
+        """Do nothing: shared resources end with their last user."""
         self.closed = True
         for thread in self.threads:
             await asyncio.to_thread(thread.join)
 
 
 class IceoryxPolling(Iceoryx):
-    """The same without notifications: the subscriber's thread looks all the time, and takes a whole core."""
+    """iceoryx2 without notifications: the subscriber's thread polls continuously, and takes a whole core."""
 
     notifies = False
 
 
 class Zmq(Client):
-    """pyzmq: XPUB and SUB over TCP, holding the publisher up at the high-water mark rather than dropping.
+    """pyzmq: XPUB and SUB over TCP, which hold the publisher back at the high-water mark instead of dropping.
 
-    A payload is a message of one part, and a SUB takes all that comes: no name of a topic travels. XPUB does what PUB
-    does, and says besides when a subscriber has come.
+    A payload is a message of one part, and a SUB receives all messages: topic names are not sent. XPUB works like PUB,
+    and also reports new subscribers.
     """
 
     library = "pyzmq"
@@ -231,7 +231,7 @@ class Zmq(Client):
         return {"version": self.version(), "high_water_mark": MESSAGES_MAX, "drop": False}
 
     def _forward(self) -> None:
-        """Be the process in the middle."""
+        """Run as the process in the middle."""
         publishers, subscribers = self.context.socket(self.zmq.XSUB), self._xpub()
         publishers.bind(self.endpoints["publishers"])
         subscribers.bind(self.endpoints["subscribers"])
@@ -281,4 +281,4 @@ class Zmq(Client):
             self.publisher.recv()
 
     async def close(self) -> None:
-        """Sockets end with the process: a thread waits in some of them."""
+        """Do nothing: sockets end with the process, because a thread waits in some of them."""

@@ -9,7 +9,7 @@ from clients.base import Client, Handler, Publish
 
 
 class Quillcast(Client):
-    """A handler is called with every event; `publish_nowait` is used while there is room, as blocking calls are."""
+    """Calls a handler with every event. Uses `publish_nowait` while there is room, as others use blocking calls."""
 
     library = "quillcast"
 
@@ -22,11 +22,11 @@ class Quillcast(Client):
         if direct:
             options |= {direct: "direct", "socket": _youngest(options["network"])}
         if secret:
-            from quillcast.live.transport.hello import Identity  # which `compare.py` needs not of earlier versions
+            from quillcast.live.transport.hello import Identity  # missing in earlier versions (`compare.py`)
 
             options["identity"] = Identity.of_secret(bytes.fromhex(secret))
         live = quillcast.LiveConfig() if local_ipc else quillcast.LiveConfig(local_ipc=False)
-        if bundle_bytes:  # and no event shares one with others
+        if bundle_bytes:  # so that each event has a bundle of its own
             live = msgspec.structs.replace(live, publish_bytes=bundle_bytes)
             config = quillcast.Config()
             topics = msgspec.structs.replace(config.topics, bundle_bytes=bundle_bytes)
@@ -72,7 +72,7 @@ class Quillcast(Client):
 
 
 def _youngest(network: str) -> str:
-    """The socket of the peer that was started last."""
+    """The socket of the most recently started peer."""
     from quillcast.live.discovery.registry import PeerRegistry
 
     place = PeerRegistry(network)
@@ -80,13 +80,13 @@ def _youngest(network: str) -> str:
 
 
 class QuillcastClient(Quillcast):
-    """Applications that share the peer in the middle, which drops what a subscriber does not read in time."""
+    """Applications that share the peer in the middle, which drops events that a subscriber does not read in time."""
 
     loses = True
 
 
 class BatchCounter:
-    """What `Counter` does, with a subscription's `batch`."""
+    """A `Counter` for a subscription's `batch`."""
 
     def __init__(self, subscription: Any) -> None:
         self._subscription, self._count = subscription, 0
@@ -114,7 +114,7 @@ class BatchCounter:
 
 
 class QuillcastBatch(Quillcast):
-    """The same peers, where a loop takes all events that are there at once."""
+    """The same peers with a loop that takes all available events at once."""
 
     counter: ClassVar[type[BatchCounter]] = BatchCounter
 
@@ -125,7 +125,7 @@ class QuillcastBatch(Quillcast):
 
 
 class AwaitingCounter(BatchCounter):
-    """The same, where every event is waited for."""
+    """A counter that awaits every event."""
 
     async def taken(self) -> dict[str, Any]:
         count = left = self._count

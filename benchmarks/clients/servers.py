@@ -7,7 +7,7 @@ from typing import Any
 
 from clients.base import STRIDE, Client, Handler, Publish
 
-PENDING_BYTES_MAX = 1 << 30  # of what a subscriber of NATS has not handled: with the default it drops at full speed
+PENDING_BYTES_MAX = 1 << 30  # of unhandled events at a subscriber of NATS; by default it drops at full speed
 
 
 class Nats(Client):
@@ -72,7 +72,7 @@ class Paho(Client):
         return partial(self._put, topic)
 
     def _put(self, topic: str, payload: bytes) -> None:
-        """The library keeps whatever it is given, so now and then its thread has to catch up."""
+        """Publish, and now and then let the library's thread catch up, because its queue is unbounded."""
         published = self.client.publish(topic, payload)
         if published.mid % STRIDE == 0:
             published.wait_for_publish()
@@ -111,7 +111,7 @@ class Redis(Client):
         return partial(self.client.publish, topic)
 
     async def pour(self, publish: Any, payload: bytes, count: int) -> None:
-        """Each command is answered, so that many go at once."""
+        """Send many commands at once, because each is answered."""
         (topic,) = publish.args
         for first in range(0, count, STRIDE):
             async with self.client.pipeline(transaction=False) as pipeline:

@@ -27,8 +27,8 @@ WAITING_BYTES_MAX = 4 << 20  # unwritten bytes beyond which writers wait for a s
 class Writer:
     """Writes to a file descriptor whose reader may be slow: `async with Writer() as writer`.
 
-    The block ends with `ReaderGone` as soon as nobody reads any more, whatever it is waiting for, and with `DiskFailed`
-    if the output cannot be stored.
+    The block ends with `ReaderGone` as soon as the reader has gone, whatever it is waiting for. It ends with
+    `DiskFailed` if the output cannot be stored.
     """
 
     def __init__(self, fd: int = 1) -> None:

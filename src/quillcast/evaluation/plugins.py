@@ -159,7 +159,7 @@ def _imported(what: str, reference: str) -> Callable[..., Any]:
 
 @contextmanager
 def blaming(plugin: object, what: str) -> Iterator[None]:
-    """Report an exception in this block as a failure of the plug-in, unless it is one of ours. `what` names the step."""
+    """Report an exception in this block as a failure of the plug-in, unless it is one of ours. `what` names it."""
     try:
         yield
     except QuillcastError:

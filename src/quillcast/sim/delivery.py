@@ -167,7 +167,7 @@ class Delivery:
         for entry in reader.log:
             if isinstance(entry, Heard):
                 came.add(entry.event)
-                ends = {}  # what was delivered between two reports may have been all that told of the second loss
+                ends = {}  # an event between two reports may have revealed the second loss
                 continue
             who = f"reports: {self._who(reader)} learned at {entry.at:.3f} s that it lost {self._range(entry)}"
             self._holds(entry.first < entry.last, f"{who}, which is empty")

@@ -106,7 +106,7 @@ class SimHost(Process):
             self.table.call(to).send(wire)
         elif end.far is None or end.troubled or end.quality is not None:
             end.send(wire)
-        else:  # the same, written out, because it is the most frequent case
+        else:  # the same, inlined because it is the most frequent case
             end.unneeded = False
             world = self.world
             at = world.now + end.delay_s

@@ -255,7 +255,7 @@ class End:
             self._put_stream(action, argument, bundle_bytes)
 
     def _put_stream(self, action: Action, argument: Any, bundle_bytes: int) -> None:
-        """Keep the order of bundles among themselves, and of everything else among itself."""
+        """Keep the order of bundles, and separately that of everything else."""
         world, quality = self.host.world, self.quality or UNDISTURBED
         at = world.now + world.network.stream_delay_s(self.delay_s, quality)
         if bundle_bytes:
@@ -296,7 +296,7 @@ class End:
         """Send the next queued bundle, because the first has passed. If the path is cut, it waits for `look`."""
         if squeezes != self.squeezes:
             return
-        if not self.open:  # nobody looks any more: the kernel sends what it has, if the machine has power
+        if not self.open:  # `look` is no longer called: the kernel sends its data if the machine has power
             self.blocked = self.host.world.network.blocked(self.host.number, self.there)
         if not self.blocked:
             self._pass(*self.queue.pop(0))

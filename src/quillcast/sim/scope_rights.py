@@ -1,4 +1,4 @@
-"""A judge of the rights of members: those without neither publish nor receive, and are told so; no others are."""
+"""A judge of the rights of members: those without a right cannot publish or receive, and only they are told so."""
 
 from collections.abc import Iterator
 

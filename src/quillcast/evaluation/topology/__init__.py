@@ -36,8 +36,8 @@ def load(name_or_path: str, seed: int) -> Topology:
         name_or_path: `transit-stub`, or with sizes other than the papers' `transit-stub(10,5,10,10)`: transit domains,
     routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of all kinds
     about equally long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (see `files.read`). `#` and a
-    word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or say what its numbers are:
-    `rtt.txt#s`, `pairs.csv#rtt`. Or a generator from another package: `module:function(1,2)` (`TOPOLOGIES`).
+    word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or give the unit or kind of its
+    numbers: `rtt.txt#s`, `pairs.csv#rtt`. Or a generator from another package: `module:function(1,2)` (`TOPOLOGIES`).
         seed: for generated topologies.
 
     Raises `LocalError` if there is no such topology, or the file cannot be used.
