@@ -89,8 +89,8 @@ def ask_each(
 ) -> list[tuple[Entry, T | None]]:
     """Return each peer's answer, or None if it gave none within `timeout_s`. Peers that are leaving are left out.
 
-    A peer of another version of quillcast counts as silent, with a line on standard error. Raises `RemoteError` if
-    there are only such peers, and `Leaving` if all are leaving.
+    A peer of another version of quillcast counts as silent, with a line on standard error. Raises `RemoteError` if only
+    such peers answer, and `Leaving` if all are leaving.
     """
     place = PeerRegistry(network)
 

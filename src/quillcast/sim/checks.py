@@ -185,7 +185,7 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
 
 
 def _check_leases(what: str, leases: Mapping[bytes, OrphanedLease], peer: Peer, overdue: float) -> None:
-    """No lease ended before the last rounds of housekeeping, and none outlasts a lease that begins now."""
+    """No known lease ended before the last rounds of housekeeping, and none outlasts a lease that begins now."""
     latest = peer.host.now() + peer.config.topics.lease_s
     wrong = {short(node): lease.until for node, lease in leases.items() if not overdue <= lease.until <= latest}
     _holds(not wrong, f"{what} that end at {wrong}, and not between {overdue} and {latest}")
