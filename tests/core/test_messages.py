@@ -59,7 +59,7 @@ def test_the_wire_union_contains_every_declared_message() -> None:
         and any(isinstance(base, ast.Name) and base.id == "Message" for base in node.bases)
     }
     of_orders = scopes.Assignment, scopes.GroupKey, scopes.Bounds, scopes.TopicBounds, scopes.Circle, scopes.Around
-    parts = (scopes.Role, scopes.RootScope, *of_orders, reliability.Lacking)
+    parts = (scopes.Role, scopes.RootScope, *of_orders, scopes.Carrier, scopes.ShownChannel, reliability.Lacking)
     inside = {kind.__name__ for kind in (*get_args(scopes.ControlMessage), *parts)}
     assert {kind.__name__ for kind in wire.MESSAGES} == declared - inside
 

@@ -89,7 +89,7 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
     parts = typing.get_args(hint)
     match typing.get_origin(hint):
         case typing.Annotated:
-            return _bounded(parts[0], parts[1])
+            return _bounded(parts[0], *parts[1:])
         case typing.Literal:
             return st.sampled_from(parts)
         case typing.Union | types.UnionType:
@@ -121,11 +121,12 @@ def _built(kind: type) -> st.SearchStrategy[Any]:
     return st.deferred(lambda: st.builds(kind, **{name: values(hints[name]) for name in names}))
 
 
-def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
+def _bounded(hint: Any, meta: msgspec.Meta, *more: msgspec.Meta) -> st.SearchStrategy[Any]:
     if hint is bytes:
         return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
     if typing.get_origin(hint) is tuple and meta.max_length is not None:
-        return st.lists(values(typing.get_args(hint)[0]), max_size=min(4, meta.max_length)).map(tuple)
+        least = max(each.min_length or 0 for each in (meta, *more))
+        return st.lists(values(typing.get_args(hint)[0]), min_size=least, max_size=min(4, meta.max_length)).map(tuple)
     if hint is float:
         return st.floats(meta.ge, meta.le, allow_nan=False)
     if hint is not int:

@@ -233,7 +233,7 @@ def test_members_of_two_networks_of_one_name_name_each_other(tmp_path: Path) -> 
             Keyring(tmp_path / name).make_authority("n", time.time_ns())
         async with Node(network="n", data=tmp_path / "one") as older, Node(network="n", data=tmp_path / "two") as newer:
             (notice,) = newer.notices
-            assert f"in network 'n' with another credential ({older.status().credential}), and cannot be" in notice
+            assert f"in network 'n' with another credential ({older.status().credential}), and unreachable" in notice
             await eventually(lambda: "certificate" in str(older.status().problems))
 
     run(scenario())

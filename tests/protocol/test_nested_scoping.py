@@ -427,7 +427,7 @@ def test_repairs_over_a_channel_into_a_scope_count_by_its_rate() -> None:
     assert group is not None
     assert gate.wait_s(peer.host.now()) == 0
     for _ in range(4):
-        group.repaired(child, Bundle(Envelope(topic, Kind.REPAIR), []))
+        group.repairers.repaired(child, Bundle(Envelope(topic, Kind.REPAIR), []))
     assert gate.wait_s(peer.host.now()) > 0
 
 

@@ -67,9 +67,9 @@ class Borders:
         self.sought[host, scope, stream].update(ranges)
         gap, group = recovery.gaps[stream], recovery.groups.find(stream.topic)
         assert group is not None
-        inside = group.peers(stream.term).inside
-        if group.upstream(stream.term) not in inside:  # then nobody inside has what is beyond the domain's report
-            own = difference(own, RangeSet(beyond(own, group.reached(stream.term))))
+        inside = group.repairers.peers(stream.term).inside
+        if group.upper.upstream(stream.term) not in inside:  # then nobody inside has what is beyond the domain's report
+            own = difference(own, RangeSet(beyond(own, group.reach.reached(stream.term))))
         near = self.near[host, stream]  # an agent asks a moment after it set out to: others may have come since
         for contact in (each for each in inside if each in near):
             refused = self.refused.get((host.me, contact.node_id, stream), RangeSet())

@@ -231,7 +231,7 @@ class Sites(Conductor):
         if repaired:
             self.display.note(
                 f"{self.state.names_of(heirs)} took over as the entry point; the longest pause of a member was "
-                f"{pauses.longest_ms:.0f} ms, and {STRUCK} goes on without its manager"
+                f"{pauses.longest_ms:.0f} ms, and {STRUCK} continues without its manager"
             )
 
     async def _return(self) -> None:
