@@ -296,6 +296,7 @@ def test_an_experiment_of_plug_ins_runs_where_spark_works(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_a_policy_raises_in_a_task_is_told_in_one_line(elsewhere: Path, session: None) -> None:
     asked = experiment.parse(
         'topology = "transit-stub(1,2,2,3)"\npeers = 60\npolicies = ["mine:Late(30)"]\n[workload]\ngroups = 5', "x"

@@ -119,7 +119,7 @@ def non_zero(counts: dict[int, int]) -> dict[int, int]:
 # --- whatever the policy
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", rest_long(POLICIES, 6))
 @settings(max_examples=25, deadline=None)
 @given(
     count=st.sampled_from([1, 2, 3, 7, 40, 150]),

@@ -1183,7 +1183,7 @@ MUTANTS = (
     ),
     Mutant(
         "impossible-terms-believed",
-        "A message that names a term that there cannot be yet is its sender's fault.",
+        "A message that names a term that cannot exist yet is its sender's fault.",
         "protocol/topics/state/terms.py",
         "        if not self.believes(said):\n            raise Implausible",
         "        if not said:\n            raise Implausible",
@@ -1807,7 +1807,7 @@ MUTANTS = (
     ),
     Mutant(
         "any-term-is-believed",
-        "Terms of others that there cannot be yet are ignored.",
+        "Terms of others that cannot exist yet are ignored.",
         "protocol/topics/state/terms.py",
         "        return False\n\n    def has_settings",
         "        return True\n\n    def has_settings",

@@ -196,7 +196,7 @@ LOSSY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("happen", ANYTHING)
+@pytest.mark.parametrize("happen", rest_long(ANYTHING, 3))
 @pytest.mark.parametrize("way", ALL_WAYS, ids=str)
 def test_what_one_member_does_sends_no_message_outside(
     way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch

@@ -399,7 +399,7 @@ NOTICED_S = 2 * LEASE_S / BEATS
 
 
 @pytest.mark.parametrize("removed", [False, True])
-@pytest.mark.parametrize("policy", [Star(), KAry(), Chain(), Mesh()], ids=lambda policy: type(policy).__name__)
+@pytest.mark.parametrize("policy", rest_long([Star(), KAry(), Chain(), Mesh()], 1, kind))
 def test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_stand_by(
     policy: ScopePolicy, *, removed: bool
 ) -> None:

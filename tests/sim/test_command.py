@@ -74,6 +74,7 @@ def test_what_breaks_is_named_with_the_command_that_replays_it(
     assert "seed 5: marks:" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_seeds_side_by_side_give_what_they_give_one_by_one(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summaries = []
     for jobs in ("1", "2"):
