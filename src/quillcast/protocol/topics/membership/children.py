@@ -96,7 +96,7 @@ class ChildrenTables:
         return child
 
     def _count(self, tree: Tree, child: Child, join: Join | None, former: Child | OrphanedLease | None) -> None:
-        """Count by which of its moves it came. Whoever joins again, or sent an old Join, came by an earlier one."""
+        """Count by which of its moves a child came. One that joins again, or sent an old Join, came by an earlier."""
         move = former.move if former is not None else None
         if move is not None:
             child.came_by(move.number, move.up_to)
