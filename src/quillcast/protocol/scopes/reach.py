@@ -1,4 +1,4 @@
-"""How far bundles get over the channels that stand, whatever policy they are of."""
+"""Which members bundles reach over the present channels, whatever the policy."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from quillcast.protocol.scopes.policy import ALL, Delivery, Group, WantedChannel
 
 
 def carried(group: Group, channels: Iterable[WantedChannel], entry: Sequence[int]) -> tuple[int, ...]:
-    """The senders whose bundles begin their way on channels: the entry point, and those with channels for them."""
+    """Return the senders whose bundles start on channels: the entry point, and those with channels of their own."""
     own = {each.source for each in channels if each.origin in (None, each.source)}
     return tuple(each for each in group.senders if each in own or each in entry)
 
@@ -15,9 +15,9 @@ def carried(group: Group, channels: Iterable[WantedChannel], entry: Sequence[int
 def unreached(
     delivery: Delivery, group: Group, channels: Sequence[WantedChannel], origins: Iterable[int]
 ) -> frozenset[int]:
-    """The receivers that the channels do not lead to from all these origins.
+    """Return the receivers that the channels do not reach from all these origins.
 
-    Where filters divide the bundles, each share has to reach them, unless the policy is one that leaves gaps.
+    If filters divide the bundles, each share has to reach a receiver, unless the policy may leave gaps.
     """
     divided = [each.filter for each in channels if each.filter is not None and delivery != "lossy"]
     shares: list[Filter | None] = [*dict.fromkeys(divided)] or [None]
