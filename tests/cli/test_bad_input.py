@@ -38,11 +38,11 @@ TYPING = [
     (["topic", "create", "t", "--subscriber", "ab" * 16], "a topic with --subscriber has an owner: add --as FILE"),
     (
         ["credentials", "show", "no/such.pem"],
-        "no/such.pem cannot be read: No such file or directory; `quillcast creden",
+        "no/such.pem cannot be read: No such file or directory; run: quillcast creden",
     ),
     (
         ["credentials", "show", __file__],
-        "holds no credentials (an Ed25519 key in PEM format, without a password); `quil",
+        "holds no credentials (an Ed25519 key in PEM format, without a password); run: quil",
     ),
     (["credentials", "show", "/dev/full"], "the credentials /dev/full cannot be read: it has more than 65,536 bytes"),
     (["credentials", "show", "/"], "'/' is a folder"),

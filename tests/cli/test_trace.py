@@ -52,7 +52,7 @@ def test_hops_are_drawn_as_a_tree_with_times_and_scopes_as_boxes() -> None:
         "│   │ bbbbbbbb h:b  1.00 ms (+0.50), 1 subscription                                                    │",
         "│   │ └── dddddddd h:d  1.75 ms (+0.75), channel 1-2 (serial modulo 2 = 1), record 1-2, 1 subscription │",
         "│   │     ├── not to eeeeeeee over channel 2-3: the filter accepts serial modulo 2 = 0                 │",
-        "│   │     └── also to cccccccc: had it already                                                         │",
+        "│   │     └── also to cccccccc: already had it                                                         │",
         "│   └──────────────────────────────────────────────────────────────────────────────────────────────────┘",
         "└── cccccccc h:c  2.00 ms (+1.50), waits in 1 subscription",
         "reached 4 peers and 2 subscriptions within 2.00 ms; 1 more copy ended at peers that had it",

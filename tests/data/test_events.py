@@ -66,7 +66,7 @@ def test_a_file_whose_first_line_never_ends_is_one_clear_line(tmp_path: Path, na
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("x.txt", b"a,b", "neither .csv nor .jsonl"),
+        ("x.txt", b"a,b", "is not a .csv or .jsonl file"),
         ("x.csv", b"", "holds no events"),
         ("x.csv", b"a,b\n", "holds no events"),
         ("x.csv", b"a,b\n1,2\n", "no column that could name topics"),

@@ -250,7 +250,7 @@ def test_two_networks_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_networks_without_positions_are_not_joined_at_random(tmp_path: Path) -> None:
     here, nowhere = network("701", a=1), network("702", b=2)
     del nowhere["nodes"][0]["pos"]
-    with pytest.raises(LocalError, match="router b has no longitude and latitude, but networks are joined where"):
+    with pytest.raises(LocalError, match="router b has no longitude and latitude, which are needed to join networks"):
         read(lines(tmp_path / "as.jsonl", here, nowhere))
 
 
@@ -417,7 +417,7 @@ def test_links_in_any_list(tmp_path: Path, content: str, part: str) -> None:
 @pytest.mark.parametrize(
     ("content", "ms", "told"),
     [
-        ("a b\nb c\n", [40, 40], "links of 40 ms, for their lengths are not known"),
+        ("a b\nb c\n", [40, 40], "links of 40 ms, because their lengths are unknown"),
         ("a b 1\nb c 3\n", [20, 60], "weight scaled to a mean of 40 ms"),
         ("# CAIDA\n1|2|-1|bgp\n2|3|0|bgp\n", [40, 40], "links of 40 ms"),
         ("a b\nb c\nb b\n", [40, 40], "1 links from a router to itself left out"),
@@ -497,7 +497,7 @@ def test_routers_with_positions_have_links_as_long_as_these_say(tmp_path: Path) 
     path.write_text(json.dumps({"nodes": nodes, "links": [{"source": 0, "target": 1}]}))
     topology = read(path)
     assert topology.link_ms[0] == pytest.approx(6371 * np.pi / 2 / FIBRE_KM_PER_MS, rel=1e-4)
-    assert "links as long as positions say" in topology.name
+    assert "link lengths from positions" in topology.name
 
 
 # Bad input
@@ -511,31 +511,31 @@ EDGES = world()["edges"]
         ("x.csv", ",a,b\na,0,1\nc,1,0\n", "its first column and its first row name different places"),
         ("x.csv", ",a,b\na,0,1\nb,1\n", "row 2 of the matrix has 1 values, but there are 2 rows"),
         ("x.csv", ",a,b\na,0,one\nb,1,0\n", "is damaged: 'one' is not a number; repair it"),
-        ("x.txt", "1\n", "it is a table of 1 lines and 1 columns separated by blanks, .*; expected are round trips"),
-        ("x.txt", "", "it is empty; expected are"),
+        ("x.txt", "1\n", "it is a table of 1 lines and 1 columns separated by blanks, .*; expected: round trips"),
+        ("x.txt", "", "it is empty; expected:"),
         ("x.txt", "some words\nthat are no table\n", "a table of 2 lines and 2 to 4 columns separated by blanks"),
-        ("x.csv", "a,b,c,d\n1,2,3,4\n", "its first line names no source and target; expected are"),
+        ("x.csv", "a,b,c,d\n1,2,3,4\n", "its first line names no source and target; expected:"),
         ("x.txt", "2 2\nR 0 0 0\nR 1 3 4\n0 1 5\n", "its first line says 2 links, but there are 1"),
         ("x.txt", "2 1\nR 0 0 0\nR 1 3 4\n0 7 5\n", "a link of x ends at 7, which is not among its routers"),
         ("x.txt", "2 1\nR 0 0 0\nR 1 3 4\n0 1 -5\n", "the link from 0 to 1 has weight '-5'; it must be a number of"),
         ("x.csv", "source,target,delay\na,b,3\nb,c,-2\n", "the link from b to c has delay -2.0; it must be"),
         ("x.csv", "source,target,delay\na,b,3\nb,c,\n", "the link from b to c has delay nan; it must be"),
         ("x.csv", "source,target,delay\na,b,3\nb,c,far\n", "from b to c, 'far' is not a number"),
-        ("x.xml", "<nodelist><node></node></nodelist>", "the nodes of x need coordinates"),
+        ("x.xml", "<nodelist><node></node></nodelist>", "all nodes of x need coordinates"),
         ("x.xml", "<nodelist>", "no element found"),
-        ("x.xml", "<gpx></gpx>", "it is XML with <gpx>, which is not known; expected are"),
+        ("x.xml", "<gpx></gpx>", "it is XML with <gpx>, which is not known; expected:"),
         ("x.json", "{}", "it is JSON, but x has no lists `nodes` and `edges`"),
         ("x.json", "[1, 2", "Expecting ',' delimiter"),
-        ("x.json", "[1, 2]", "it is JSON, but network 1 is no node-link graph"),
-        ("x.json", '{"elements": {"nodes": [], "edges": []}}', "this is Cytoscape's JSON, which is not read; save it"),
-        ("x.json", '{"nodes": [], "adjacency": []}', "this is networkx's adjacency JSON, which is not read; save it"),
+        ("x.json", "[1, 2]", "it is JSON, but network 1 is not a node-link graph"),
+        ("x.json", '{"elements": {"nodes": [], "edges": []}}', "this is Cytoscape's JSON, which is not supported"),
+        ("x.json", '{"nodes": [], "adjacency": []}', "this is networkx's adjacency JSON, which is not supported"),
         ("x.json", json.dumps(world(edges=[{"source": 7, "target": 99, "dist": 1}])), "a link of world ends at 99"),
         ("x.json", json.dumps(world(edges=[EDGES[0] | {"dist": -1}])), "from 7 to 8 has dist -1; it must"),
         ("x.json", json.dumps(world(edges=[{"source": 7, "target": 8}, *EDGES])), "has no dist, which others have"),
         ("x.json", json.dumps(world(nodes=[{"id": 7}, {"id": 7}])), "two routers of x have the id 7"),
         ("x.json", json.dumps(world(edges=[])), "world has no links; add them"),
         ("x.json", json.dumps(world(edges=EDGES[:1])), "is disconnected: router 0 reaches 2 of 3 routers"),
-        ("x.gv", "digraph G { a -> b }", "this is Graphviz DOT, which is not read; convert it; expected are"),
+        ("x.gv", "digraph G { a -> b }", "this is Graphviz DOT, which is not supported; convert it; expected:"),
         ("x.net", "*Vertices 3\n", "this is Pajek"),
         ("x.gexf", '<?xml version="1.0"?>\n<gexf></gexf>', "this is GEXF"),
         ("x.brite", "Topology: ( 10 Nodes, 20 Edges )\n", "this is a graph of BRITE"),

@@ -213,7 +213,7 @@ def test_a_fault_of_our_own_is_not_blamed_on_anybody(monkeypatch: pytest.MonkeyP
 
 
 def test_two_metrics_of_one_name_are_refused() -> None:
-    with pytest.raises(LocalError, match="two figures are called alike"):
+    with pytest.raises(LocalError, match="two figures have the same name"):
         Measured(["quillcast.evaluation.measures:Hops", "quillcast.evaluation.measures:Hops()"])
 
 
@@ -337,5 +337,5 @@ def test_groups_may_be_given_as_peers() -> None:
     made = given([[4, 2], [9]], "two")
     assert (made.sizes.tolist(), made.users.tolist()) == ([2, 1], [2, 4, 9])
     for wrong in ([], [[]], [[1, 1]], [[-1]]):
-        with pytest.raises(ValueError, match="each group needs members"):
+        with pytest.raises(ValueError, match="the members of a group must be different peers"):
             given(wrong, "wrong")

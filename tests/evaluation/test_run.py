@@ -323,9 +323,9 @@ def test_a_cluster_without_free_workers_is_waited_for_in_words_and_not_for_ever(
             "spark://127.0.0.1:9",
             "no Spark master answers at spark://127.0.0.1:9: Connection refused; start it, or",
         ),
-        ("spark://", "'spark://' is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://"),
+        ("spark://", "'spark://' is not a Spark master; use local[2], spark://HOST:PORT, yarn or k8s://"),
         ("spark://127.0.0.1:{mute}", ": timed out; start it, or check --master"),
-        ("lokal", "'lokal' is no master of Spark; use local[2]"),
+        ("lokal", "'lokal' is not a Spark master; use local[2]"),
     ],
 )
 def test_a_master_that_cannot_be_reached_is_told_in_a_line(tmp_path: Path, master: str, told: str) -> None:

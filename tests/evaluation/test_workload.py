@@ -270,10 +270,10 @@ def test_fewer_peers_than_subscribers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.tsv", "topic\tsubscriber\nlibc\n", "it is a table of 2 lines and 1 to 2 columns .* by tabs; expected is"),
-        ("x.txt", "a group of words\n", "it is a table of 1 lines and 4 columns separated by blanks; expected is"),
-        ("x.tsv", "", "it is empty; expected is a table"),
-        ("x.json", "[1]", "it is JSON, but not an object from each subscriber to a list of groups; expected is"),
+        ("x.tsv", "topic\tsubscriber\nlibc\n", "it is a table of 2 lines and 1 to 2 columns .* by tabs; expected:"),
+        ("x.txt", "a group of words\n", "it is a table of 1 lines and 4 columns separated by blanks; expected:"),
+        ("x.tsv", "", "it is empty; expected: a table"),
+        ("x.json", "[1]", "it is JSON, but not an object from each subscriber to a list of groups; expected:"),
         ("x.json", '{"a": 1}', "it is JSON, but not an object from each subscriber"),
         ("x.json", "{", "is damaged: Expecting property name"),
         ("x.tsv", "topic\tsubscriber\nlibc\ta\n", "has no group of 2 or more"),

@@ -706,7 +706,7 @@ def test_a_direct_client_that_breaks_the_protocol_is_disconnected_and_others_are
             assert [event.payload for event in await take(subscriptions[1], 2)] == [b"event", b"tame"]
             status = server.status()
             assert (status.clients, refused(server)) == (1, {"client": 1})
-            assert "events from 5 came, where 1 follows" in status.problems[0]
+            assert "events from 5 came, but 1 is next" in status.problems[0]
 
     run(scenario())
 

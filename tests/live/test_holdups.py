@@ -309,7 +309,7 @@ def test_a_peer_that_has_just_become_root_is_named() -> None:
                 inner.root = before
                 with HoldUps(alice._pump, peer, inner, 1) as causes:
                     inner.root = alice.contact
-                    assert causes.lagging().startswith(f"{short(peer.host.me)} (this peer) became the topic's root")
+                    assert causes.lagging().startswith(f"{short(peer.host.me)} (this peer) has just become ")
                     assert causes.peers == [peer.host.me.hex()]
 
     run(scenario())

@@ -147,7 +147,7 @@ def test_a_manager_goes_on_at_another_peer_with_its_exported_state(tmp_path: Pat
             assert [each.epoch for each in again.scopes()] == [2]
             await other.publish("news/today", b"with another manager", wait="stable")
             assert (await anext(subscription)).payload == b"with another manager"
-            with pytest.raises(LocalError, match="the data folder knows the manager of scope site already"):
+            with pytest.raises(LocalError, match="the data folder already has the state of scope site"):
                 await again.manage_scope(file, state=exported)
 
     asyncio.run(main())

@@ -128,7 +128,7 @@ def test_a_newcomer_gets_everything_although_the_policy_was_stopped_and_the_scop
             why = "policy mine.py:Mine was stopped: ValueError: this is too many for me (mine.py, line 7)"
             await until(manager, lambda: story(manager).startswith(why))
             assert story(manager) == manager.scopes()[0].topics[0].stopped
-            assert "are served along the topic's tree; to go on, set a policy" in story(manager)
+            assert "are served along the topic's tree; to continue, set a policy" in story(manager)
             finding = of_scope("test", manager.scopes()[0])
             assert (finding.state, finding.text) == (State.WARNING, f"scope site: topic news: {story(manager)}")
             assert any(story(manager) in line for line in scopeview.topics(manager.scopes()[0]))

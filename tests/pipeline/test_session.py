@@ -67,7 +67,7 @@ def test_a_spark_connect_server_is_known_by_its_first_words(served: Callable[[by
             "no Spark Connect server answers at sc://127.0.0.1:9: Connection refused; start",
         ),
         ("sc://127.0.0.1:{port}", b"", ": timed out; start it, or check --remote"),
-        ("sc://127.0.0.1:{port}", b"HTTP/1.1 400 ", ": it answers, but not as such a server; start it, or"),
+        ("sc://127.0.0.1:{port}", b"HTTP/1.1 400 ", ": it answers, but not as a Spark Connect server; start it, or"),
         ("sc://127.0.0.1:{port}/;token=secret", b"HTTP/1.1 400 ", "start it, or check --remote"),
         ("sc://no.such.host.invalid", b"", "answers at sc://no.such.host.invalid:15002: "),
         ("sc://127.0.0.1:99999", b"", "answers at sc://127.0.0.1:99999: "),

@@ -211,7 +211,7 @@ def _check_owner(topic: str, before: TopicSettings, by: "Credentials | None", *,
         raise not_owner(topic, before.owner)
     if before.owner is None and lists:
         raise LocalError(
-            f"topic {topic!r} has no owner, so that its access list cannot change: create another topic with --as FILE"
+            f"topic {topic!r} has no owner, so its access list cannot change: create another topic with --as FILE"
         )
 
 

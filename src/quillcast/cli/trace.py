@@ -91,7 +91,7 @@ def _drawn(trace: TraceStatus, hop: TraceHop, first: dict[str, TraceHop]) -> Dra
     went = [way.node_id for way in hop.ways if not way.why]
     notes = tuple(_stopped(way for way in hop.ways if way.why and way.why != "came from there"))
     if copies := [node[:8] for node in went if node not in children and node not in silent]:
-        notes += (f"also to {', '.join(copies)}: had it already",)
+        notes += (f"also to {', '.join(copies)}: already had it",)
     return Drawn(_label(hop, first), boxes(hop), (*children, *(node for node in went if node in silent)), notes)
 
 

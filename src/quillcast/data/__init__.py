@@ -82,7 +82,7 @@ def _rows(path: Path) -> Iterator[Row]:
     """The file's rows. Any problem with the file becomes a `LocalError` that names the place."""
     name = path.name.removesuffix(".gz")
     if not name.endswith((".csv", ".jsonl", ".json")):
-        raise LocalError(f"{path} is neither .csv nor .jsonl (nor one of them gzipped, .gz); name a file that is")
+        raise LocalError(f"{path} is not a .csv or .jsonl file (or one of these gzipped, .gz); name such a file")
     number = 0
     try:
         read = _csv if name.endswith(".csv") else _json_lines

@@ -59,7 +59,7 @@ class Kills:
                 if victim is not None:
                     await self._kill(victim, what, topic)
             if victim is None:
-                self.display.note(f"no {what} of {topic} is without a role, so none is killed")
+                self.display.note(f"every {what} of {topic} has a role, so none is killed")
             pause_s = EVERY * length_s if victim is not None else 0.0
 
     def take(self, entries: Sequence[Entry]) -> None:

@@ -280,7 +280,7 @@ class Sites(Conductor):
             return
         self.policies[CHANGED] = NEXT_POLICY
         self.display.note(
-            f"{CHANGED} goes by {NEXT_POLICY} after {took_s:g} s; the longest pause of a member was {pause_ms:.0f} ms"
+            f"{CHANGED} uses {NEXT_POLICY} after {took_s:g} s; the longest pause of a member was {pause_ms:.0f} ms"
         )
 
     async def _follow(self) -> None:

@@ -41,7 +41,7 @@ class Measured:
         self.columns = {column_of(name): METRICS.make(name) for name in names}
         taken = [name for name in self.columns if name in schemas.columns(schemas.DELAYS)]
         if taken or len(self.columns) < len(names):
-            raise LocalError(f"metrics {', '.join(names)}: two figures are called alike; rename the class of one")
+            raise LocalError(f"metrics {', '.join(names)}: two figures have the same name; rename the class of one")
 
     @property
     def schema(self) -> str:

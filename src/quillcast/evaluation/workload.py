@@ -83,7 +83,7 @@ def given(groups: Iterable[npt.ArrayLike], name: str, *, group_names: Sequence[s
     """Groups of these peers. Raises ValueError if a group is empty or has a peer twice."""
     members = [np.sort(np.asarray(group, np.int32)) for group in groups]
     if not members or any(not len(group) or (np.diff(group) == 0).any() or group[0] < 0 for group in members):
-        raise ValueError("each group needs members, which are different peers; and there must be a group")
+        raise ValueError("a workload needs at least one group, and the members of a group must be different peers")
     sizes = np.array([len(group) for group in members], np.int32)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     return Workload(sizes, offsets, np.concatenate(members), "given", 1.0, name, list(group_names))
@@ -178,7 +178,7 @@ def _memberships(path: Path) -> list[tuple[str, str]]:
     try:
         return _of_json(json.loads(text)) if text.lstrip().startswith(("{", "[")) else _of_table(table_of(text))
     except UnknownLayout as error:
-        raise LocalError(f"membership {path}: {error}; expected is {EXPECTED}") from error
+        raise LocalError(f"membership {path}: {error}; expected: {EXPECTED}") from error
     except ValueError as error:
         raise LocalError(f"membership {path} is damaged: {error}; repair it or name another file") from error
 

@@ -94,7 +94,7 @@ def _misrouted(findings: Findings) -> str:
         return ""
     return (
         f"{dropped:,} bundles were dropped where their routing records did not fit ({malformed:,} of them malformed): "
-        "what they carried was asked for again"
+        "their events were requested again"
     )
 
 

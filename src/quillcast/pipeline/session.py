@@ -96,7 +96,7 @@ def own_address(master: str) -> str | None:
         return None
     found = re.findall(r"([^\s,/]+):(\d+)(?:,|$)", master.removeprefix("spark://"))
     if not found or not master.startswith("spark://"):
-        raise NoMaster(f"{master!r} is no master of Spark; use local[2], spark://HOST:PORT, yarn or k8s://HOST:PORT")
+        raise NoMaster(f"{master!r} is not a Spark master; use local[2], spark://HOST:PORT, yarn or k8s://HOST:PORT")
     for host, port in found:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), ANSWER_S) as connection:
@@ -127,7 +127,7 @@ def check_remote(url: str) -> None:
             link.sendall(_GREETING)
             if link.recv(9)[3:4] == b"\4":
                 return
-            why = "it answers, but not as such a server"
+            why = "it answers, but not as a Spark Connect server"
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
     raise NoMaster(f"no Spark Connect server answers at sc://{match[1]}:{port}: {why}; start it, or check --remote")

@@ -72,8 +72,8 @@ class IsMoody(Chatters):
     ("mutant", "why"),
     [
         (SeeksForEver, "never found|seeks"),
-        (AsksNoMember, "requested of those above"),
-        (Chatters, "go on to speak"),
+        (AsksNoMember, "requested from above"),
+        (Chatters, "agents keep sending"),
         (IsMoody, "something else the second time"),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_newcomer_is_served_while_a_policy_answers_and_after_it_was_stopped(ki
     assert site.received()["E"] == 1
     assert site.manager.stopped[T] == (
         "policy mine was stopped: it sleeps; the last good channels stay, and members that they do not lead to are "
-        "served along the topic's tree; to go on, set a policy (quillcast scope policy set)"
+        "served along the topic's tree; to continue, set a policy (quillcast scope policy set)"
     )
 
 

@@ -103,7 +103,7 @@ def test_without_rules_all_topics_go_by_a_tree() -> None:
         ("members_max = 200", "members_max = 0", "site.toml:10: limits.members_max: expected int >= 1"),
         ("members_max = 200", "member_max = 200", "site.toml:10: unknown key member_max (did you mean members_max?)"),
         ("publishers_max = 16", "publisher_max = 16", "site.toml:18: unknown key publisher_max (did you mean"),
-        ("publishers_max", "leaving_bytes_per_s", "site.toml:18: topics of sport/# stay in the scope, so that no"),
+        ("publishers_max", "leaving_bytes_per_s", "site.toml:18: topics of sport/# are rooted at the scope, so no"),
         ('pattern = "sport/#"', 'pattern = "sport/#/x"', "site.toml:14: pattern 'sport/#/x': # is not the last part;"),
         ('"news/+"', '"sport/golf"', "site.toml:21: no topic gets here: the rule for sport/# above decides for"),
         ("root = true", 'sha256 = "00"', "site.toml:15: topics[0].sha256: '00' is not a hash; write the 64"),

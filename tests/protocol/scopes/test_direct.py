@@ -201,7 +201,7 @@ def test_who_was_asked_for_a_client_is_remembered_for_a_bounded_number_of_them(m
 
 def test_no_peer_announces_the_clients_of_another() -> None:
     guests = Guests()
-    assert guests.promise(CAROL, wish(), 0.0) == "no peer speaks for the clients of another"
+    assert guests.promise(CAROL, wish(), 0.0) == "a peer can speak only for its own clients"
     assert guests.enter(BOARD, SECRET) is None
 
 

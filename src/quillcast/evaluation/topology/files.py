@@ -21,7 +21,7 @@ from quillcast.evaluation.topology.tables import table
 from quillcast.pipeline import extras
 
 EXPECTED = (
-    "expected are round trips (a matrix, or lines of source, target, rtt_ms), links (lines of source, target, length), "
+    "expected: round trips (a matrix, or lines of source, target, rtt_ms), links (lines of source, target, length), "
     "GraphML, GML or node-link JSON; docs/topologies.md shows them"
 )
 
@@ -77,7 +77,7 @@ def _reason(error: Exception) -> str:
 def _recognised(text: str, stem: str, part: str) -> Places | Map:
     for name, beginning in _KNOWN.items():
         if re.match(r"\s*" + beginning, text, re.IGNORECASE | re.DOTALL):
-            raise UnknownLayout(f"this is {name}, which is not read; convert it")
+            raise UnknownLayout(f"this is {name}, which is not supported; convert it")
     if text.lstrip().startswith(("{", "[")):
         return _of_json(text, stem, part)
     if _GRAPHML.match(text):
@@ -141,10 +141,10 @@ def _documents(text: str) -> list[Any]:
 def _node_link(told: Any, name: str, unit: str = "") -> Graph:
     """A node-link graph: of networkx, d3 or topohub."""
     if not isinstance(told, dict):
-        raise UnknownLayout(f"it is JSON, but {name} is no node-link graph")
+        raise UnknownLayout(f"it is JSON, but {name} is not a node-link graph")
     if "elements" in told or "adjacency" in told:
         kind = "Cytoscape's" if "elements" in told else "networkx's adjacency"
-        raise UnknownLayout(f"this is {kind} JSON, which is not read; save it with networkx.node_link_data")
+        raise UnknownLayout(f"this is {kind} JSON, which is not supported; save it with networkx.node_link_data")
     edges = told["edges"] if "edges" in told else told.get("links")
     if not isinstance(told.get("nodes"), list) or not isinstance(edges, list):
         raise UnknownLayout(f"it is JSON, but {name} has no lists `nodes` and `edges` (or `links`)")

@@ -228,9 +228,7 @@ class Map:
     def join(self) -> None:
         """Link the nearest routers of each two networks, if within `EXCHANGE_KM` or not connected (Kruskal)."""
         if unknown := [name for name, position in zip(self.names, self._positions, strict=True) if not position]:
-            raise ValueError(
-                f"router {unknown[0]} has no longitude and latitude, but networks are joined where they are near others"
-            )
+            raise ValueError(f"router {unknown[0]} has no longitude and latitude, which are needed to join networks")
         longitude, latitude = np.radians(np.array(self._positions)).T
         globe = np.column_stack(
             [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
@@ -287,8 +285,8 @@ def _lengths(graph: Graph, links: Sequence[tuple[Hashable, Hashable, Attributes]
     if not links:
         return Lengths([], NO_UNIT, "")
     if all(positions.values()):
-        return Lengths([_km(positions[a], positions[b]) for a, b, _ in links], KM, "links as long as positions say")
-    return Lengths([1.0] * len(links), NO_UNIT, f"links of {LINK_MS_MEAN:g} ms, for their lengths are not known")
+        return Lengths([_km(positions[a], positions[b]) for a, b, _ in links], KM, "link lengths from positions")
+    return Lengths([1.0] * len(links), NO_UNIT, f"links of {LINK_MS_MEAN:g} ms, because their lengths are unknown")
 
 
 _UNITS = {

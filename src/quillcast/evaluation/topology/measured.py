@@ -71,7 +71,7 @@ class Points(NamedTuple):
         """The hosts. Raises `LocalError` if they have no coordinates, or not all as many."""
         dimensions = {len(point) for point in self.coordinates}
         if len(dimensions) != 1 or dimensions == {0}:
-            raise LocalError(f"the nodes of {self.name} need coordinates, all of them as many; add them")
+            raise LocalError(f"all nodes of {self.name} need coordinates, in the same number of dimensions; add them")
         coordinates = np.array(self.coordinates, np.float32)
         return _without_links(_NONE, coordinates, f"{self.name}, {len(coordinates):,} points")
 

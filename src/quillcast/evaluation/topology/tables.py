@@ -141,7 +141,7 @@ def _columns(made: Table) -> tuple[Columns, list[list[str]]]:
     if made.separator == "|" and all(row[2] in RELATIONS for row in made.rows if len(row) > 2):
         return Columns(0, 1, -1, ""), made.rows
     if len(header) > 3:
-        raise UnknownLayout(f"it is {made}, which is no square matrix, and its first line names no source and target")
+        raise UnknownLayout(f"it is {made}: not a square matrix, and its first line names no source and target")
     if len(header) == 2:
         return Columns(0, 1, -1, ""), made.rows
     if rest and not made.is_number(made.rows[0][2]) and made.is_number(rest[0][2]):

@@ -45,12 +45,12 @@ class Credentials:
         try:
             key = serialization.load_pem_private_key(read_bytes(Path(path), KEY_BYTES_MAX), None)
         except OSError as problem:
-            instead = "; `quillcast credentials new FILE` makes some" if isinstance(problem, FileNotFoundError) else ""
+            instead = "; run: quillcast credentials new FILE" if isinstance(problem, FileNotFoundError) else ""
             raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}{instead}") from problem
         except (ValueError, TypeError) as problem:
             raise LocalError(
                 f"{path} holds no credentials (an Ed25519 key in PEM format, without a password); "
-                "`quillcast credentials new FILE` makes some"
+                "run: quillcast credentials new FILE"
             ) from problem
         if not isinstance(key, Ed25519PrivateKey):
             raise LocalError(f"{path} holds no Ed25519 key")

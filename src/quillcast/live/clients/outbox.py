@@ -133,7 +133,7 @@ class Outbox:
     def taken(self, size_bytes: int) -> None:
         """The application has finished this many more bytes. Raises `Malformed`."""
         if size_bytes > self._sent_bytes:
-            raise Malformed(f"{size_bytes} bytes were taken of a subscription that was sent {self._sent_bytes}")
+            raise Malformed(f"{size_bytes} bytes were finished of a subscription that was sent {self._sent_bytes}")
         self._taken_at = time.monotonic()
         self._sent_bytes -= size_bytes
         self._done_bytes += size_bytes

@@ -106,7 +106,7 @@ class RemotePublisher:
             self._changed(self)  # announces the publisher
             return
         if (block.publisher, block.first) != (inner.id, inner.next) or inner.closed:
-            raise Malformed(f"a block of events from {block.first} came, where {inner.next} follows")
+            raise Malformed(f"a block of events from {block.first} came, but {inner.next} is next")
         if inner.room() <= 0:
             raise Malformed("a block came beyond the publisher's window")
         limit = inner.descriptor.settings.event_bytes_max

@@ -73,7 +73,7 @@ class HoldUps:
         if walk is not None:
             return None if walk.root.node_id in walk.answered else f"its root {self._named(walk.root)} does not answer"
         if root is not None:
-            return f"{self._named(root)} became the topic's root just now, and has still to learn who has the event"
+            return f"{self._named(root)} has just become the topic's root, and does not know yet who has the event"
         return f"the topic's root is lost or not found yet: {silent(self._awaited())}"
 
     def _of_root(self) -> Walk | None:

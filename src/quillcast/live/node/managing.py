@@ -204,7 +204,7 @@ class Managing:
         why = f"it runs at the peer at {at.address} since epoch {epoch}"
         if at.node_id == self._scoping.host.me:
             why = (
-                f"its state is old: others know epoch {epoch} of it; restore the latest data folder, or start it again "
+                f"its state is old: other peers know epoch {epoch}; restore the latest data folder, or start it again "
                 "to continue with this one"
             )
         self._tell(f"the manager of scope {name} ends: {why}")
@@ -238,7 +238,7 @@ def _take_over(store: Store, name: str, exported: ExportedScope) -> None:
         raise LocalError(f"that is the state of scope {exported.name}, and the file describes scope {name}")
     if store.scope(name) is not None:
         raise LocalError(
-            f"the data folder knows the manager of scope {name} already: leave the exported state out, or use another "
+            f"the data folder already has the state of scope {name}: leave out the exported state, or use another "
             "folder"
         )
     store.keep_scope(name, exported.state)

@@ -210,8 +210,8 @@ class Presence:
         except TimeoutError as problem:
             if obstacle := self.peer.scoping.obstacle():
                 raise NotJoined(
-                    f"{obstacle} (this node waited {timeout_s:g} s); `quillcast scope show NAME`, where the scope's "
-                    "manager should run, says whether it does"
+                    f"{obstacle} (this node waited {timeout_s:g} s); run `quillcast scope show NAME` where the "
+                    "scope's manager should run to see whether it does"
                 ) from problem
             awaited = self.peer.overlay.joining.awaited
             raise NotJoined(
@@ -280,7 +280,7 @@ class Presence:
             answer = await asyncio.wait_for(done, timeout_s)
         except TimeoutError as problem:
             awaited = self.peer.awaited(name)
-            text = f"no root of {name!r} answered within {timeout_s:g} s: {silent(awaited)}; it may be created later"
+            text = f"no root of {name!r} answered within {timeout_s:g} s: {silent(awaited)}; it may still be created"
             raise NotJoined(text, node_ids(awaited)) from problem
         if isinstance(answer, QuillcastError):
             raise answer
@@ -296,7 +296,7 @@ class Presence:
         if membership is None:
             raise LocalError(
                 "this network has no credential and stays on this machine; `quillcast node --listen HOST:PORT` with an "
-                "address that others reach makes one"
+                "address that others can reach creates one"
             )
         if membership.authority is None:
             raise LocalError(

@@ -177,7 +177,7 @@ class ScopeQuestions:
             return msgspec.json.encode(await self._managing.changed_by(asker, message.scope, signed))
         memory = memory_of(self._scoping, message.scope)
         if memory is None:
-            raise LocalError(f"the peer at {self._scoping.host.contact.address} is no member of this scope")
+            raise LocalError(f"the peer at {self._scoping.host.contact.address} is not a member of this scope")
         return msgspec.json.encode(memory)
 
     def _shown(self, scope: bytes, *, whole: bool) -> bytes:

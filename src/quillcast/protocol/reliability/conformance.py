@@ -64,7 +64,7 @@ def check(
                 run.run()
                 run.check_repaired()
             if runs[0].sent != runs[1].sent:
-                raise RepairsWrongly(f"the same members said something else the second time ({runs[0]})")
+                raise RepairsWrongly(f"the same members sent something else the second time ({runs[0]})")
             mute = _Domain(protocol, size, f"{size} {seed}", whole=whole, loses=True)
             mute.run()
             mute.check_bounded()
@@ -202,7 +202,7 @@ class _Domain:
         """Everybody got what anybody had; those above were asked for the rest, and for nothing else."""
         for member in self.members:
             if wrongly := intersection(member.asked_above, self.held):
-                raise RepairsWrongly(f"{wrongly} were requested of those above, although a member holds them ({self})")
+                raise RepairsWrongly(f"{wrongly} were requested from above, although a member holds them ({self})")
             if missed := difference(self.held, member.held):
                 raise RepairsWrongly(f"member {member.number} never found {missed}, which another one holds ({self})")
         self.check_bounded()
@@ -212,7 +212,7 @@ class _Domain:
             act()
         late = [at for at, *_ in self.sent[before:] if at > LIMIT_S + TIMES.give_up_s]
         if late:
-            raise RepairsWrongly(f"agents go on to speak although nobody lacks anything ({self})")
+            raise RepairsWrongly(f"agents keep sending although nobody lacks anything ({self})")
 
     def check_bounded(self) -> None:
         """What is lacking was requested of those above, or of somebody who holds it."""

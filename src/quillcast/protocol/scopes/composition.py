@@ -371,11 +371,11 @@ class Composition:
         filter_, members = self.entering.filter, [*self.members.values()]
         if filter_ is not None and stops(filter_) and any(self._role(each).reliable for each in members):
             return (
-                f"{rule} has a filter, and the topic is reliable, so that its subscribers are owed every event: create "
-                "it with delivery = best_effort, or remove the filter"
+                f"{rule} has a filter, but subscribers of a reliable topic must get every event: create the topic with "
+                "delivery = best_effort, or remove the filter"
             )
         if self._is_guarded and any(self._role(each).tree_only for each in members):
-            return f"{rule} has a filter or rates, which a topic with a list of subscribers cannot keep: remove them"
+            return f"{rule} has a filter or rates, but the topic has a list of subscribers: remove one or the other"
         return ""
 
     @property

@@ -383,11 +383,11 @@ def _border_faults(rule: TopicRule) -> Iterator[tuple[str, str]]:
     """Faults of a rule on bundles that enter or leave, where none do."""
     entering = ("filter", "bytes_per_s", "bundles_per_s") if rule.root else ()
     for key in (key for key in entering if getattr(rule, key) is not None):
-        text = f"topics of {rule.pattern} begin in the scope, so that nothing enters it that {key} could hold"
+        text = f"topics of {rule.pattern} are rooted at the scope, so nothing enters and {key} has no effect"
         yield key, f"{text}: remove it, or set root = false"
     leaving = ("leaving_bytes_per_s", "leaving_bundles_per_s") if rule.root else ()
     for key in (key for key in leaving if getattr(rule, key) is not None):
-        text = f"topics of {rule.pattern} stay in the scope, so that nothing leaves it that {key} could hold"
+        text = f"topics of {rule.pattern} are rooted at the scope, so nothing leaves and {key} has no effect"
         yield key, f"{text}: remove it, or set root = false"
 
 

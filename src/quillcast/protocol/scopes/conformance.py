@@ -176,11 +176,11 @@ def _ask(
     again = Group(*((*labels,) for labels in group)), tuple([each._replace() for each in standing])
     for other in (policy, twin or policy):
         if other.channels(*again, round_trips) != wanted:
-            raise Nonconforming("asked again, it answers something else")
+            raise Nonconforming("it gives another answer when asked again")
     if policy.channels(group, standing[::-1], round_trips) != wanted:
-        raise Nonconforming("it answers something else when the same channels stand in another order")
+        raise Nonconforming("it gives another answer when the same channels exist in another order")
     if policy.channels(group, wanted, round_trips) != wanted:
-        raise Nonconforming("once its channels stand, it wants others, although nothing changed")
+        raise Nonconforming("it wants other channels once its channels exist, although nothing else changed")
     return wanted
 
 

@@ -71,7 +71,7 @@ class Guests:
     def promise(self, host: Contact, message: ServeClient, now: float) -> str:
         """A client will come, or may do one more thing. Returns why not, in a sentence; empty: it may come."""
         if not is_client_of(message.client, host.node_id):
-            return "no peer speaks for the clients of another"
+            return "a peer can speak only for its own clients"
         if self.leaving:
             return "it leaves the network"
         self._forget(now - PROMISE_S)

@@ -509,7 +509,7 @@ class ScopeManager:
         if isinstance(composition.unanswered, PolicyStopped):
             self.stopped[topic] = (
                 f"{composition.unanswered}; the last good channels stay, and members that they do not lead to are "
-                "served along the topic's tree; to go on, set a policy (quillcast scope policy set)"
+                "served along the topic's tree; to continue, set a policy (quillcast scope policy set)"
             )
         if self.swaps.ends_unanswered(topic):
             self._mark([topic])

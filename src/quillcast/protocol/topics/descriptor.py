@@ -278,5 +278,5 @@ def _fits(name: str) -> bool:
 
 def unknown_topic(name: str) -> UnknownTopic:
     """Return the error for a topic that nobody created, in a network that does not create topics on first use."""
-    return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
+    return UnknownTopic(f"there is no topic {name!r}, and this network does not create topics on first use; run: "
                         f"quillcast topic create {name}")  # fmt: skip

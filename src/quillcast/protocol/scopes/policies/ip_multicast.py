@@ -26,9 +26,9 @@ class IpMulticast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host, port = self._parts()
         if not (is_group(host) and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise ValueError(
-                f'group = "{self.group}" is no multicast group; write an address and a port, such as '
-                "239.255.81.67:8167 (IPv4, from 224.0.1.0 on) or [ff15::5143]:8167 (IPv6, with the flag for groups "
-                "that are not assigned for good: ff1...)"
+                f'group = "{self.group}" is not a multicast group; write an address and a port, such as '
+                "239.255.81.67:8167 (IPv4: 224.0.1.0 or higher) or [ff15::5143]:8167 (IPv6: a transient address, "
+                "such as ff1...)"
             )
 
     def _parts(self) -> tuple[str, str]:

@@ -204,7 +204,7 @@ def check_change(topic: str, before: Settings, after: Settings) -> list[str]:
 
 def _why_fixed(name: str, value: str) -> str:
     if name == "root_scope":
-        return f"while the topic stands: create another topic with {name} = {value}"
+        return f"in an existing topic: create another topic with {name} = {value}"
     return "together with admission: change one after the other"
 
 
