@@ -6,13 +6,13 @@ from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
 from tests.protocol.recording import BOB, CAROL, PAUL
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, STREAM, Parts
-from tests.protocol.topics.test_publisher import Listener
+from tests.protocol.topics.test_publisher import Listener, uplink
 
 TOPIC = BY_SOURCE.topic
 
 
 def publisher(world: Parts) -> Publisher:
-    return Publisher(world.host, CONFIG, BY_SOURCE, PAUL, Listener(), lambda *_: None)
+    return Publisher(world.host, CONFIG, BY_SOURCE, PAUL, Listener(), uplink(world.host))
 
 
 def test_all_publishers_of_a_topic_share_one_stream(world: Parts) -> None:

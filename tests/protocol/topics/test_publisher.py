@@ -9,7 +9,7 @@ from quillcast.protocol.forwarding.milestones import Came
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.publishing.places import TERMS_MAX
-from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX, Publisher
+from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX, Publisher, Uplink
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, RecordingHost, is_stable
 
 
@@ -30,12 +30,16 @@ class Listener:
     def failed(self, error: Exception) -> None: ...
 
 
+def uplink(host: RecordingHost, carried: list[Bundle] | None = None, woken: list[bytes] | None = None) -> Uplink:
+    """A way to the root with as much room as the link has; what it is given is noted."""
+    bundles, topics = [] if carried is None else carried, [] if woken is None else woken
+    return Uplink(lambda _, bundle: bundles.append(bundle), lambda root, *_: host.room(root), topics.append)
+
+
 def a_publisher(**config: float) -> tuple[Publisher, list[Bundle], RecordingHost]:
     host = RecordingHost()
     carried: list[Bundle] = []
-    publisher = Publisher(
-        host, TopicConfig(**config), Descriptor("weather"), PAUL, Listener(), lambda _, bundle: carried.append(bundle)
-    )
+    publisher = Publisher(host, TopicConfig(**config), Descriptor("weather"), PAUL, Listener(), uplink(host, carried))
     return publisher, carried, host
 
 
@@ -50,6 +54,15 @@ def test_what_is_offered_before_the_root_is_known_goes_out_when_it_is() -> None:
     assert not carried
     publisher.root_is(BOB, FIRST)
     assert sequences(carried) == [(0, 1), (1, 3)]
+
+
+def test_the_first_event_that_waits_is_told_with_its_topic() -> None:
+    host, woken = RecordingHost(), list[bytes]()
+    topic = Descriptor("weather")
+    publisher = Publisher(host, TopicConfig(), topic, PAUL, Listener(), uplink(host, woken=woken))
+    publisher.offer([b"a"])
+    publisher.offer([b"b"])
+    assert woken == [topic.topic]
 
 
 def test_a_new_root_gets_everything_again_that_is_not_stable() -> None:

@@ -8,13 +8,13 @@ from quillcast.protocol.topics.publishing.root_finder import TERMS_MAX
 from quillcast.protocol.topics.root_messages import FindRoot
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, PAULA, SECOND
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Parts
-from tests.protocol.topics.test_publisher import Listener
+from tests.protocol.topics.test_publisher import Listener, uplink
 
 TOPIC, OTHER = DESCRIPTOR.topic, described("sport").topic
 
 
 def publisher(world: Parts, id_: bytes = PAUL) -> Publisher:
-    return Publisher(world.host, CONFIG, DESCRIPTOR, id_, Listener(), lambda *_: None)
+    return Publisher(world.host, CONFIG, DESCRIPTOR, id_, Listener(), uplink(world.host))
 
 
 def asked(world: Parts) -> list[FindRoot]:

@@ -21,7 +21,7 @@ from quillcast.protocol.topics.state.session import SESSION_TABLE, SessionInput,
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, Notes, RecordingHost, block, down, is_stable
 from tests.protocol.topics.parts import CONFIG, Parts
 from tests.protocol.topics.test_changes import DEEP, NAME, change, settings_at
-from tests.protocol.topics.test_publisher import Listener
+from tests.protocol.topics.test_publisher import Listener, uplink
 from tests.protocol.topics.village import Reader, Village, Writer
 
 TOPIC = described(NAME).topic
@@ -221,7 +221,7 @@ def test_a_session_does_not_begin_if_other_settings_came_to_be_known_while_the_l
 
 def test_a_publisher_of_a_best_effort_session_follows_the_root_to_the_reliable_one_of_that_number() -> None:
     host = RecordingHost()
-    publisher = Publisher(host, TopicConfig(), BEST_EFFORT, PAUL, Listener(), lambda publisher, bundle: None)
+    publisher = Publisher(host, TopicConfig(), BEST_EFFORT, PAUL, Listener(), uplink(host))
     publisher.root_is(BOB, FIRST)
     publisher.offer([b"sent and let go"])
     publisher.adapt(RELIABLE)

@@ -64,7 +64,7 @@ from quillcast.live.transport.transport import transport_of
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener, Uplink
 
 T = TypeVar("T")
 
@@ -352,8 +352,8 @@ class Proxy:
         """A new publisher, which sends nothing before it begins, here or at another peer."""
         sending, descriptor = Sending(name), described(name)
         sending.publisher = Publisher(
-            self, self.welcome.topics, descriptor, self.new_publisher_id(), listener, sending.carry, warrant,
-            room_to=sending.room_to,
+            self, self.welcome.topics, descriptor, self.new_publisher_id(), listener,
+            Uplink(sending.carry, sending.room_to, wake=lambda topic: None), warrant,
         )  # fmt: skip
         return sending
 

@@ -10,7 +10,7 @@ holds stability back, so the root's report on them means nothing, and no event w
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from quillcast.core.bundle import Block, Bundle, Join, Run
 from quillcast.core.envelope import NO_TERM, UP, Envelope, Term
@@ -79,13 +79,20 @@ class PublisherHost(Protocol):
         """Nanoseconds since 1970 UTC."""
         ...
 
-    def room(self, to: Contact) -> int:
-        """Bytes of credit left towards a peer."""
-        ...
-
     def trace(self, record: Record) -> None:
         """Record what happened."""
         ...
+
+
+class Uplink(NamedTuple):
+    """A publisher's way to the root."""
+
+    carry: Callable[["Publisher", Bundle], None]
+    """Takes a bundle to the root."""
+    room_to: Callable[[Contact, bytes, bool], int]
+    """How many bytes of a topic a root takes now. True: it holds the publisher back."""
+    wake: Callable[[bytes], None]
+    """Gets the topic when events wait for the root's answer again."""
 
 
 class Publisher:
@@ -96,20 +103,13 @@ class Publisher:
 
     def __init__(
         self, host: PublisherHost, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
-        carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
-        wake: Callable[[bytes], None] = lambda topic: None,
-        room_to: Callable[[Contact, bytes, bool], int] | None = None,
+        uplink: Uplink, warrant: Warrant | None = None,
     ) -> None:  # fmt: skip
-        """`carry` takes bundles to the root; `wake` gets the topic when events wait for the root's answer again.
-
-        `room_to` says how many bytes of a topic a root takes now, which may hold it back; otherwise the link decides.
-        """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic, self.session = descriptor.topic, descriptor.session
         self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
         self.hands_over = False  # events of a reliable session are left, and kept until the present root has them
-        self._carry, self._wake = carry, wake
-        self._room_to = room_to or (lambda root, topic, held_back: host.room(root))
+        self._carry, self._room_to, self._wake = uplink
         self.warrant = warrant
         self.writers_count = 1  # publishers of the application that share this one
         self.root: Contact | None = None

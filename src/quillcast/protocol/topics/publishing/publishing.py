@@ -16,7 +16,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.messages import Denied
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
-from quillcast.protocol.topics.publishing.publisher import NOBODY, Publisher, PublisherListener
+from quillcast.protocol.topics.publishing.publisher import NOBODY, Publisher, PublisherListener, Uplink
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root_messages import Closed, NotRoot, Receipts, RootIs, StillOpen
@@ -40,7 +40,7 @@ class Publishing:
         self.host, self.config, self.known, self.intake = host, config, known, intake
         self.finder, self.own_streams, self.changes = finder, own_streams, changes
         self.schedule, self.dispatch = schedule, dispatch
-        self.publishers = changes.publishers
+        self.publishers, self._uplink = changes.publishers, Uplink(self._carry, self.room_to, self._wake)
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events in transit or no root; only these are checked
@@ -69,8 +69,7 @@ class Publishing:
             publisher.reopen(first, listener, warrant)
         else:
             publisher = Publisher(
-                self.host, self.config, descriptor, id_ or self.new_id(), listener, self._carry, warrant, self._wake,
-                self.room_to,
+                self.host, self.config, descriptor, id_ or self.new_id(), listener, self._uplink, warrant
             )  # fmt: skip
             publisher.continue_at(first)
             self.publishers.setdefault(topic, {})[publisher.id] = publisher
@@ -360,10 +359,7 @@ class Publishing:
             self.finder.note_untold(topic)  # the present root may follow the one that knew
         if not self.finder.is_last_to_know(topic):
             return
-        heir = Publisher(
-            self.host, self.config, publisher.descriptor, self.new_id(), NOBODY, self._carry, None, self._wake,
-            self.room_to,
-        )  # fmt: skip
+        heir = Publisher(self.host, self.config, publisher.descriptor, self.new_id(), NOBODY, self._uplink)
         heir.succeed(publisher)
         self.publishers[topic][heir.id] = heir
         self._wake(topic)
