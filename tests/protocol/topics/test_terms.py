@@ -8,6 +8,7 @@ from quillcast.core.ids import number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.past_terms import TERMS_KEPT_MAX
+from quillcast.protocol.neighbours.streams import UNTOLD
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
@@ -858,6 +859,17 @@ def rooted_with_a_child() -> tuple[Village, int, Tree]:
     tree = village.tree(root, NAME)
     assert tree is not None
     return village, root, tree
+
+
+def test_what_was_reported_to_a_child_is_forgotten_with_it() -> None:
+    village, root, tree = rooted_with_a_child()
+    (node,) = tree.leases.children
+    child = next(machine.number for machine in village.world.machines if machine.node_id == node)
+    streams = village.peers[root].topics.streams
+    assert streams.mark(node) != UNTOLD
+    village.kill(child, silently=True)
+    village.run(14)
+    assert streams.mark(node) == UNTOLD
 
 
 def test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_after_the_first() -> None:

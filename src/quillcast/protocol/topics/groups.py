@@ -1,6 +1,7 @@
 """A topic's tree as recovery sees it: the parent, the children, and the peers that may substitute for the parent."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
@@ -13,7 +14,6 @@ from quillcast.protocol.security.access import Warrant, is_restricted
 from quillcast.protocol.topics.membership.subscribing import denied, shown_warrant
 from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.held_back import HeldBack
-from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source_streams import SourceStreams
@@ -193,15 +193,28 @@ class ScopeView:
         return node in self.outside or (self.is_head and node not in self.members)
 
 
+class GroupOverlay(Protocol):
+    """What recovery needs from the overlay, and from this peer's scope in it; `Pastry` is one."""
+
+    @property
+    def entry_points(self) -> tuple[Contact, ...]:
+        """The members of this peer's scope that have a place in the ring. Empty: it is in no scope."""
+        ...
+
+    def route(self, message: Message, key: bytes) -> None:
+        """Send a message to the peer that is closest to the key."""
+        ...
+
+
 class TreeGroups:
     """The groups of all topics at a peer (`reliability.group.Groups`)."""
 
     def __init__(
-        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, ring: Overlay, entries: ScopeEntries, terms: Terms,
-        schedule: Schedule, source_streams: SourceStreams, placement: Placement, me: bytes,
+        self, trees: Mapping[bytes, Tree], neighbours: Neighbours, overlay: GroupOverlay, terms: Terms,
+        schedule: Schedule, source_streams: SourceStreams, placement: Placement,
     ) -> None:  # fmt: skip
-        self.trees, self.neighbours, self.ring, self.placement, self.me = trees, neighbours, ring, placement, me
-        self.entries, self.terms, self.schedule, self.source_streams = entries, terms, schedule, source_streams
+        self.trees, self.neighbours, self.overlay, self.terms = trees, neighbours, overlay, terms
+        self.schedule, self.source_streams, self.placement, self.me = schedule, source_streams, placement, placement.me
 
     def find(self, topic: bytes) -> PeerGroup | None:
         tree = self.trees.get(topic)
@@ -216,7 +229,7 @@ class TreeGroups:
     def _view(self, tree: Tree) -> ScopeView:
         placement, topic = self.placement, tree.topic
         return ScopeView(
-            tree, self.me, self.entries.entry_points, placement.members.get(topic, {}),
+            tree, self.me, self.overlay.entry_points, placement.members.get(topic, {}),
             placement.stands.get(topic, IN_ONE), placement.fellows.get(topic),
         )  # fmt: skip
 
@@ -244,4 +257,4 @@ class TreeGroups:
         return self.trees[group.flow.topic].note_wanted(term, ranges, asker)
 
     def ask_root(self, group: PeerGroup, message: Message) -> None:
-        self.ring.route(message, group.flow.topic)
+        self.overlay.route(message, group.flow.topic)

@@ -138,6 +138,7 @@ class TopicOrders:
             case effects.Invited(topics, parent):
                 parts.membership.move(topics, parent, whole=True)
             case effects.NeighbourLost(node):
+                parts.streams.forget(node)
                 parts.admissions.lost(node)
                 parts.publishing.lost(node)
             case effects.SeekNearerParent(topic):

@@ -135,8 +135,7 @@ class Parts:
         )
         self.tracing = Tracing(host, self.table, trees, dispatch)
         groups = TreeGroups(
-            trees, self.neighbours, self.overlay, self.overlay, self.terms, self.schedule, self.source_streams,
-            self.placement, host.me,
+            trees, self.neighbours, self.overlay, self.terms, self.schedule, self.source_streams, self.placement
         )  # fmt: skip
         times = RecoveryTimes(
             config.gap_s, config.give_up_s, config.lease_s, min(config.gap_s, config.patience_s / GAPS_PER_PATIENCE)
@@ -175,8 +174,7 @@ class Parts:
             host, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule, dispatch
         )  # fmt: skip
         self.repair = TreeRepair(
-            host, self.overlay, self.overlay, self.neighbours, self.streams, trees, self.joins, self.membership,
-            dispatch,
+            host, self.overlay, self.neighbours, trees, self.joins, self.membership, dispatch
         )  # fmt: skip
 
         self.farewells = Farewells(

@@ -1,6 +1,7 @@
 """Repair of the trees: fallbacks known beforehand, one message per lost link (docs/design.md, section 4)."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.errors import LocalError
@@ -8,7 +9,6 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import AccessDenied, key_of
 from quillcast.protocol.topics.descriptor import unknown_topic
 from quillcast.protocol.topics.membership.joins import Joins
@@ -16,20 +16,40 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import subscribed
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost, WarrantRefused
-from quillcast.protocol.topics.state.overlay import Overlay, ScopeEntries
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
+
+
+class RepairOverlay(Protocol):
+    """What tree repair needs from the overlay, and from this peer's scope in it; `Pastry` is one."""
+
+    @property
+    def active(self) -> bool:
+        """Whether this peer has joined, so that it can route."""
+        ...
+
+    def is_closest(self, key: bytes) -> bool:
+        """Whether this peer is the closest to the key, as far as it knows."""
+        ...
+
+    def takes(self, topic: bytes, root_scope: str) -> bool:
+        """Whether this peer can take part in a topic rooted at this scope, or at the overlay if that is empty."""
+        ...
+
+    def heir(self, lost: bytes) -> Contact | None:
+        """Return the peer that takes over from a lost entry point of this peer's scope. None: it was not one."""
+        ...
 
 
 class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for peers that then turn to it."""
 
     def __init__(
-        self, host: Host, ring: Overlay, entries: ScopeEntries, neighbours: Neighbours, streams: Streams, trees: Trees,
-        joins: Joins, membership: TreeMembership, dispatch: Dispatch,
+        self, host: Host, overlay: RepairOverlay, neighbours: Neighbours, trees: Trees, joins: Joins,
+        membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.ring, self.entries, self.neighbours, self.streams = host, ring, entries, neighbours, streams
-        self.trees, self.joins, self.membership, self.dispatch = trees, joins, membership, dispatch
+        self.host, self.overlay, self.neighbours, self.trees = host, overlay, neighbours, trees
+        self.joins, self.membership, self.dispatch = joins, membership, dispatch
         dispatch.on_message(Refused, self._refused)
         dispatch.on_message(Rejoin, self._rejoin)
         dispatch.on_message(Orphaned, self._orphaned)
@@ -39,11 +59,10 @@ class TreeRepair:
         node = contact.node_id
         linked = self.trees.linked(node)
         orphaned = [tree for tree in linked if tree.parent is not None and tree.parent.node_id == node]
-        self.streams.forget(node)
         self.dispatch.order(NeighbourLost(node))
         groups: dict[Contact, list[Tree]] = {}
         inherited: dict[Contact, list[Tree]] = {}
-        first_heir = self.entries.heir(node)
+        first_heir = self.overlay.heir(node)
         for tree in orphaned:
             heir = self._heir(tree, node, first_heir)
             self.membership.detach(tree, "lost")
@@ -51,7 +70,7 @@ class TreeRepair:
             self.membership.leave_if_idle(tree)
             if not tree.needed:
                 continue
-            if fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
+            if fallback is None or (self.overlay.active and self.overlay.is_closest(tree.topic)):
                 self.membership.join(tree, fault=True)
             elif heir is not None and heir.node_id != self.host.me and heir.node_id not in tree.leases.children:
                 inherited.setdefault(heir, []).append(tree)
@@ -120,11 +139,11 @@ class TreeRepair:
 
     def _can_serve(self, join: Join) -> bool:
         """Whether this peer is below the topic's root scope. The next entry point of another scope may not be."""
-        return join.descriptor is None or self.entries.takes(join.topic, join.descriptor.settings.root_scope)
+        return join.descriptor is None or self.overlay.takes(join.topic, join.descriptor.settings.root_scope)
 
     def _adopt_orphan(self, join: Join) -> None:
         """Adopt an orphan, or become root for it: the next root may be asked before it knows that it is root."""
-        if self.ring.active and self.ring.is_closest(join.topic):
+        if self.overlay.active and self.overlay.is_closest(join.topic):
             self.dispatch.routed(join)
         else:
             self.joins.adopt(join)

@@ -181,7 +181,7 @@ class AllStable(msgspec.Struct, frozen=True):
 
 
 class NeighbourLost(msgspec.Struct, frozen=True):
-    """A neighbour is lost: publishers here may need another root, and its own publishers may be gone."""
+    """A neighbour is lost with its reports: publishers here may need another root, and its own may be gone."""
 
     node: bytes
 

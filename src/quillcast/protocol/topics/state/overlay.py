@@ -34,23 +34,6 @@ class Overlay(Protocol):
         ...
 
 
-class ScopeEntries(Protocol):
-    """The entry points of this peer's scope, as the topics use them; `Pastry` knows them."""
-
-    @property
-    def entry_points(self) -> tuple[Contact, ...]:
-        """The members of this peer's scope that have a place in the ring. Empty: it is in no scope."""
-        ...
-
-    def takes(self, topic: bytes, root_scope: str) -> bool:
-        """Whether this peer can take part in a topic rooted at this scope, or at the overlay if that is empty."""
-        ...
-
-    def heir(self, lost: bytes) -> Contact | None:
-        """Return the peer that takes over from a lost entry point of this peer's scope. None: it was not one."""
-        ...
-
-
 Answer = Accepted | Created | NotRoot | RootIs
 """Answers that may come over the overlay if they did not come directly."""
 
