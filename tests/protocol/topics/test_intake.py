@@ -86,7 +86,7 @@ def test_a_root_with_an_outdated_term_begins_a_later_one_or_transfers_leadership
     for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
         world = Parts(ring, CAROL)
         tree = world.root()
-        world.root_terms.outdone(tree)
+        world.candidacies.outdone(tree)
         assert [type(effect) for effect in world.ordered] == [ordered]
         assert (tree.root is None) == (ordered is BecomeRoot)
 

@@ -823,9 +823,9 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     tree, node = village.tree(root, NAME), village.world.machines[gone].node_id
     assert tree is not None
     assert tree.root is not None
-    root_terms, now = village.peers[root].topics.root_terms, village.peers[root].host.now()
+    paused_roots, now = village.peers[root].topics.paused_roots, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: 0}, now - 1, now + 10
-    root_terms.hold(tree, now)
+    paused_roots.hold(tree, now)
     tree.root.heard_from([Move(node, 0)])
     assert tree.root.held_until >= now + village.peers[root].topics.config.lease_s
 
@@ -842,7 +842,7 @@ def test_a_pause_lasts_until_every_replica_confirms_that_no_term_followed(reache
         village.run(9)
     tree = village.tree(root, NAME)
     assert tree is not None
-    village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.topics.paused_roots.hold(tree, peer.host.now()))
     village.publish(root, publisher, b"event")
     village.run(1)
     assert publisher.stable == (1 if reaches_all else 0)
@@ -876,7 +876,7 @@ def test_a_second_pause_does_not_end_by_what_replicas_answered_to_the_question_a
     village, root, tree = rooted_with_a_child()
     assert tree.root is not None
     for _ in range(2):
-        village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
+        village.act(root, lambda peer: peer.topics.paused_roots.hold(tree, peer.host.now()))
         village.run(0.015)
     assert tree.root.paused_until > 0, "the first answers have come"
     assert tree.doubted
@@ -889,7 +889,7 @@ def test_a_pause_does_not_end_by_what_replicas_say_unasked() -> None:
     village, root, tree = rooted_with_a_child()
     peer = village.peers[root]
     assert tree.root is not None
-    peer.topics.root_terms.hold(tree, peer.host.now())
+    peer.topics.paused_roots.hold(tree, peer.host.now())
     for machine in village.world.machines:
         if machine.number != root:
             peer.message(machine.contact, StateAnswer([TopicEntry(TOPIC, described(NAME), tree.term)]))
@@ -906,7 +906,7 @@ def test_a_paused_root_learns_of_the_next_term_from_its_replicas() -> None:
     assert tree.root is not None
     later = Term(tree.term.counter + 1, bytes(16))
     village.act(by_distance(village)[3], lambda peer: peer.topics.known.enter(TOPIC, later))
-    village.act(root, lambda peer: peer.topics.root_terms.hold(tree, peer.host.now()))
+    village.act(root, lambda peer: peer.topics.paused_roots.hold(tree, peer.host.now()))
     village.run(2)
     assert tree.root.term > later
 

@@ -87,10 +87,10 @@ class TopicOrders:
                 parts.publishing.root_here(tree)
                 parts.sessions.root_here(tree)
             case effects.ProcessPaused():
-                parts.root_terms.hold(tree, parts.host.now())
+                parts.paused_roots.hold(tree, parts.host.now())
                 parts.candidacies.paused(tree.topic)
             case effects.LaterTermExists():
-                parts.root_terms.outdone(tree)
+                parts.candidacies.outdone(tree)
             case effects.RivalKnown(_, term):
                 parts.replication.heard_of_rival(tree.topic, term)
             case effects.Resign():

@@ -8,7 +8,7 @@ A part knows only the parts made before it, and a folder only the folders before
   child (`membership.py`), reports of neighbours (`reporting.py`), what follows a loss (`repair.py`);
 - `root/`: this peer as a root: its state at replicas (`replication.py`), publishers' events (`intake.py`,
   `sealing.py`), requests of others (`rendezvous.py`, `settings.py`), and how it becomes root and resigns
-  (`candidacy.py`, `root_terms.py`, `leadership_transfer.py`);
+  (`candidacy.py`, `root_terms.py`, `leadership_transfer.py`), and what it does after a pause (`paused_roots.py`);
 - `publishing/`: its own publishers (`publishing.py`), their roots (`root_finder.py`), its streams as a source
   (`own_streams.py`), the topics that it creates and changes (`creating.py`, `changes.py`);
 - periodic checks (`housekeeping.py`), and queries (`inspection.py`).
@@ -52,6 +52,7 @@ from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.paused_roots import PausedRoots
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
 from quillcast.protocol.topics.root.root_terms import RootTerms
@@ -86,10 +87,10 @@ class Parts:
         "admissions", "answers", "candidacies", "changes", "children", "climbing", "comparing", "config",
         "creating", "descriptors", "dispatch", "farewells", "flow_control", "forgetting", "host", "housekeeping",
         "inspection", "intake", "interception", "joins", "known", "leadership_transfer", "leaving", "membership",
-        "neighbours", "open_trees", "overlay", "placement", "policy", "progress", "publishing", "recovery",
-        "rendezvous", "repair", "replica_set", "replication", "reporting", "rights", "rivals", "root_finder",
-        "root_settings", "root_terms", "schedule", "sealing", "sessions", "source_streams", "stream_reporting",
-        "streams", "subscribing", "table", "terms", "tracing", "trees", "whereabouts",
+        "neighbours", "open_trees", "overlay", "paused_roots", "placement", "policy", "progress", "publishing",
+        "recovery", "rendezvous", "repair", "replica_set", "replication", "reporting", "rights", "rivals",
+        "root_finder", "root_settings", "root_terms", "schedule", "sealing", "sessions", "source_streams",
+        "stream_reporting", "streams", "subscribing", "table", "terms", "tracing", "trees", "whereabouts",
     )  # fmt: skip
 
     def __init__(
@@ -200,8 +201,10 @@ class Parts:
             dispatch,
         )  # fmt: skip
         self.root_terms = RootTerms(
-            host, config, overlay, self.known, self.terms, self.replication, self.membership,
-            self.leadership_transfer, dispatch,
+            host, config, self.known, self.terms, self.membership, self.leadership_transfer, dispatch
+        )  # fmt: skip
+        self.paused_roots = PausedRoots(
+            host, config, self.known, self.terms, self.replication, self.membership, dispatch
         )  # fmt: skip
         self.root_settings = RootSettings(
             overlay, self.known, self.trees, self.terms, self.replication, self.answers, dispatch

@@ -25,7 +25,7 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root_messages import Create, FindRoot, TransferLeadership
-from quillcast.protocol.topics.state.effects import RefuseRequest
+from quillcast.protocol.topics.state.effects import BecomeRoot, RefuseRequest, Resign
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -114,6 +114,15 @@ class Candidacies:
             candidacy.enter(request, self.host.now())
         if new:
             self._start(candidacy)
+
+    def outdone(self, tree: Tree) -> None:
+        """A later term than this root's exists: the closest peer begins an even later one."""
+        if self.overlay.is_closest(tree.topic):
+            self.host.trace(Mark("root_outdone"))
+            publishers = self.intake.forget_term(tree)
+            self.dispatch.order(BecomeRoot(tree.topic, "merged", publishers))
+        else:
+            self.dispatch.order(Resign(tree.topic))
 
     # ---- its steps
 
