@@ -1209,7 +1209,7 @@ MUTANTS = (
     Mutant(
         "nobodys-events-admitted",
         "Where a list says who publishes, a root admits nothing of a peer that has not shown on whose behalf it does.",
-        "protocol/topics/root/intake.py",
+        "protocol/topics/root/bearers.py",
         ' for one in who or {"": None})\n',
         " for one in who) or not who\n",
         "protocol/topics/test_candidacy.py::test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_publishes",

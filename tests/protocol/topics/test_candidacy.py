@@ -1012,7 +1012,7 @@ def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_pee
         village.act(peer, lambda it, publisher=publisher: it.close_publisher(publisher))
         publishers.append(publisher)
     assert [publisher.admitted for publisher in publishers] == [1] * 8
-    bearers = village.peers[root].topics.intake.bearers
+    bearers = village.peers[root].topics.intake.bearers.shown
     assert len(bearers[TOPIC]) == 4
     village.add(TOPIC)  # it is closer to the topic than any other
     village.run(5)

@@ -210,7 +210,7 @@ class Parts:
             overlay, self.known, self.trees, self.terms, self.replication, self.answers, dispatch
         )  # fmt: skip
         self.rendezvous = Rendezvous(
-            host, config, self.known, self.trees, self.terms, self.joins, self.intake, self.answers, dispatch
+            host, config, self.known, self.trees, self.terms, self.joins, self.intake.bearers, self.answers, dispatch
         )  # fmt: skip
         self.sessions = Sessions(
             host, config, overlay, self.known, trees, self.progress, self.leadership_transfer, dispatch

@@ -7,11 +7,11 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Dropped
-from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied
+from quillcast.protocol.topics.root.bearers import Bearers
 from quillcast.protocol.topics.root.sealing import Sealing
-from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, RootIs
+from quillcast.protocol.topics.root_messages import NotRoot, RootIs
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
@@ -33,10 +33,10 @@ class Intake:
         self, host: Host, config: TopicConfig, ring: Overlay, trees: Trees, terms: Terms, progress: Progress,
         flow_control: FlowControl, schedule: Schedule, sealing: Sealing,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
+        self.host, self.ring, self.trees, self.terms = host, ring, trees, terms
         self.progress, self.flow_control, self.schedule = progress, flow_control, schedule
         self.sealing, self.successors, self.early = sealing, Successors(), EarlyBlocks(config.window_bytes)
-        self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # principals by topic and peer
+        self.bearers = Bearers(config.admissions_max)
 
     # ---- admission
 
@@ -49,7 +49,7 @@ class Intake:
         descriptor = tree.descriptor
         if descriptor.settings.admission == "source":  # `by_source`, inlined: this runs for every bundle
             self._drop(sender, bundle, "not_root", RootIs(root.term, descriptor))  # its own peer numbers its events
-        elif descriptor.access and not self._may_publish(tree, sender):
+        elif descriptor.access and not self.bearers.may_publish(tree.topic, descriptor, sender.node_id):
             self._drop(sender, bundle, "denied", Denied(descriptor))
         elif bundle.envelope.session < root.session:
             root.note_asked(sender)  # if it was considered lost meanwhile
@@ -84,22 +84,6 @@ class Intake:
             return False
         self.host.trace(Dropped(bundle.topic, bundle.count, "no_room"))
         return True
-
-    def _may_publish(self, tree: Tree, sender: Contact) -> bool:
-        """Whether a peer has shown this root that it acts for a principal who may publish."""
-        who = self.bearers.get(tree.topic, {}).get(sender.node_id, {})
-        return any(tree.descriptor.refusal("publish", one) is None for one in who or {"": None})
-
-    def note_bearers(self, tree: Tree, message: FindRoot) -> None:
-        """Note on whose behalf a peer publishes, if the topic has a list that names them."""
-        node = message.publisher.node_id
-        for warrant in message.warrants if tree.descriptor.access else ():
-            who = bearer(warrant, node, tree.topic)
-            if who and tree.descriptor.refusal("publish", who) is None:
-                shown = self.bearers.setdefault(tree.topic, {})
-                shown.setdefault(node, {})[who] = None
-                if len(shown) > self.config.admissions_max:
-                    del shown[next(iter(shown))]  # it shows its warrant again when it is denied
 
     def term(self, topic: bytes) -> Term | None:
         """The term of the topic's root, if that is this peer."""
@@ -169,7 +153,7 @@ class Intake:
         self.sealing.finish(tree, root)
         tree.end_root()
         if not self.ring.is_closest(tree.topic):
-            self.bearers.pop(tree.topic, None)  # a peer that publishes here again shows its warrants again
+            self.bearers.forget(tree.topic)
         if (root.index or any(past.end for past in tree.flow.past.values())) and not self.trees.leaving:
             self.terms.keep(tree)
         self.schedule.note_held_back(tree, held_back=False)  # the next root decides that

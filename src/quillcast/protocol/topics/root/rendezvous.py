@@ -10,7 +10,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.messages import Join, Refused
-from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.bearers import Bearers
 from quillcast.protocol.topics.root_messages import Create, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, LaterTermExists
 from quillcast.protocol.topics.state.known import KnownTopics
@@ -25,10 +25,10 @@ class Rendezvous:
 
     def __init__(
         self, host: Host, config: TopicConfig, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms,
-        joins: Joins, intake: Intake, answers: Answers, dispatch: Dispatch,
+        joins: Joins, bearers: Bearers, answers: Answers, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.known, self.trees, self.terms = host, config, known, trees, terms
-        self.joins, self.intake, self.answers, self.dispatch = joins, intake, answers, dispatch
+        self.joins, self.bearers, self.answers, self.dispatch = joins, bearers, answers, dispatch
         dispatch.on_routed(Join, self.join)
         dispatch.on_routed(FindRoot, self.find)
 
@@ -71,7 +71,7 @@ class Rendezvous:
         for term, index, _ in message.settled:
             tree.flow.settle(term, index)
         tree.root.note_asked(message.publisher)
-        self.intake.note_bearers(tree, message)
+        self.bearers.note(tree.topic, tree.descriptor, message.publisher.node_id, message.warrants)
         answer = RootIs(tree.root.term, tree.descriptor, tree.root.held_back)
         self.answers.tell(message.publisher, answer, again=message.again)
 
