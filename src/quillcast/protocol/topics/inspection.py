@@ -333,7 +333,5 @@ def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[by
 def _lacks(holder: Child | OrphanedLease, message: Laggards) -> bool:
     """Whether it has not acknowledged a position. A term later than the position's counts as acknowledgement."""
     if message.term.of_source:
-        return (
-            not (isinstance(holder, Child) and holder.sends_only) and holder.needed_from(message.term) < message.index
-        )
+        return not holder.sends_only and holder.needed_from(message.term) < message.index
     return (holder.acknowledged_term, holder.acknowledged) < (message.term, message.index)

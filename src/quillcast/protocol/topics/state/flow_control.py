@@ -365,8 +365,8 @@ class FlowControl:
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, total(tree)))
             return False
         self._end(tree, holder, now)
-        if isinstance(holder, Child | OrphanedLease):
-            self._end_elsewhere(tree, _node_of(tree, holder), now)
+        if isinstance(holder, Child):
+            self._end_elsewhere(tree, holder.contact.node_id, now)
         return True
 
     def _may_comply(self, child: Child, now: float) -> bool:
@@ -435,12 +435,6 @@ class FlowControl:
                 self.host.send(holder.contact, CutLeases(tree.topic, tree.term, index, slow=True))
             elif isinstance(holder, Subscription) and holder.channel.cursor < tree.flow.log.end:
                 self._end(tree, holder, self.host.now())
-
-
-def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
-    if isinstance(holder, Child):
-        return holder.contact.node_id
-    return next((node for node, lease in tree.leases.orphaned.items() if lease is holder), b"")
 
 
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]":

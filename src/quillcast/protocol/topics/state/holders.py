@@ -333,6 +333,9 @@ class OrphanedLease:
         "numbers", "streams", "until",
     )  # fmt: skip
 
+    sends_only = False
+    """Whether it only publishes: no lease of such a child is kept."""
+
     def __init__(
         self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False, move: Move | None = None,
         numbers: Mapping[bytes, int] = EMPTY, named_from: float = 0.0,

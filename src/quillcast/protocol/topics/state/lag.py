@@ -45,7 +45,7 @@ def leases(tree: Tree, host: Host) -> list[Lease]:
 
 def _lease(tree: Tree, host: Host, node: bytes, holder: Child | OrphanedLease, *, lost: bool) -> Lease:
     lease = Lease(node, holder.acknowledged_term, holder.acknowledged, lost)
-    if not tree.flow.keeps or (isinstance(holder, Child) and holder.sends_only):
+    if not tree.flow.keeps or holder.sends_only:
         return lease
     places = {term: holder.needed_from(term) for term in tree.flow.live_terms()}
     owed = min(NUMBER_MAX, sum(max(0, known_end(tree, term) - places[term]) for term in tree.flow.others))
