@@ -3,6 +3,9 @@
 A policy is told a peer's place in a topic and answers with values. The control plane that keeps the place (for the
 overlay, `protocol.topics`) asks it, compares the wanted channels with the present ones, and installs the
 difference. Membership, leases, recovery and the data path are the same under every policy.
+
+A `Place` is all that a policy sees. It decides the channels to children only. Two others are not its own: the channel
+to the parent, by which events of sources go up, and the channels that managers of scopes order (`ScopePolicy`).
 """
 
 from collections.abc import Container
@@ -13,7 +16,7 @@ from quillcast.protocol.forwarding.channels import Filter
 
 
 class Place(NamedTuple):
-    """A peer's place in a topic, as policies see it."""
+    """A peer's place in a topic, as policies see it. They see nothing else: no settings, no load, no other peers."""
 
     topic: bytes
     above: Contact | None
@@ -44,9 +47,15 @@ class ForwardingPolicy(Protocol):
         ...
 
     def stand_ins(self, place: Place) -> tuple[Contact, ...]:
-        """The peers to which the members below turn when this one is lost, the best first."""
+        """The peers to which the members below turn when this one is lost, the best first.
+
+        These are all that they know for that case. If none is left, they join anew through the root.
+        """
         ...
 
     def channels(self, place: Place) -> tuple[ChannelSpec, ...]:
-        """The channels that this peer needs, each to a member below it."""
+        """The channels that this peer needs, each to a member below it.
+
+        One to another peer is an error (`ValueError`), because that peer never asked for the topic.
+        """
         ...

@@ -384,6 +384,7 @@ class Neighbours:
             self._want([], [every_s for every_s, _ in link.users])
 
     def _declare_lost(self, link: Link) -> None:
+        """This is where a death is noticed: tell the overlay and the topics."""
         node_id = link.contact.node_id
         if not link.suspected:
             self.host.trace(Suspected(node_id, self.host.now() - link.heard))

@@ -55,7 +55,10 @@ class TreeRepair:
         dispatch.on_message(Orphaned, self._orphaned)
 
     def lost(self, contact: Contact) -> None:
-        """Upcall of the failure detector: one lost neighbour means all tree links to it are lost."""
+        """Replace a lost parent: `Neighbours` noticed the death, and `Scribe.lost` calls this.
+
+        One lost neighbour means that all tree links to it are lost. The usual way is to turn to a fallback.
+        """
         node = contact.node_id
         linked = self.trees.linked(node)
         orphaned = [tree for tree in linked if tree.parent is not None and tree.parent.node_id == node]
@@ -64,7 +67,6 @@ class TreeRepair:
         inherited: dict[Contact, list[Tree]] = {}
         first_heir = self.overlay.heir(node)
         for tree in orphaned:
-            heir = self._heir(tree, node, first_heir)
             self.membership.detach(tree, "lost")
             fallback = self._fallback(tree, node)
             self.membership.leave_if_idle(tree)
@@ -72,21 +74,26 @@ class TreeRepair:
                 continue
             if fallback is None or (self.overlay.active and self.overlay.is_closest(tree.topic)):
                 self.membership.join(tree, fault=True)
-            elif heir is not None and heir.node_id != self.host.me and heir.node_id not in tree.leases.children:
-                inherited.setdefault(heir, []).append(tree)
-            else:
+            elif (heir := self._heir(tree, node, first_heir)) is None:
                 groups.setdefault(fallback, []).append(tree)
-        for heir, trees in inherited.items():
-            self._gather(trees, heir)
+            else:
+                inherited.setdefault(heir, []).append(tree)
         for fallback, trees in groups.items():
             self._turn_to(fallback, trees, node)
+        for heir, trees in inherited.items():
+            self._gather(trees, heir)
 
     def _heir(self, tree: Tree, lost: bytes, heir: Contact | None) -> Contact | None:
-        """Return the successor of a scope's lost entry point in a topic: the topic's own, if it was another."""
+        """Return the successor of a scope's lost entry point, unless that is here or below.
+
+        It is the entry point of this topic, if that was another than the lost peer.
+        """
+        if heir is None:
+            return None
         entry = self.joins.placement.entry_points.get(tree.topic)
-        if heir is None or entry is None or entry.node_id == lost or self.neighbours.suspected(entry.node_id):
-            return heir
-        return entry
+        if entry is not None and entry.node_id != lost and not self.neighbours.suspected(entry.node_id):
+            heir = entry
+        return heir if heir.node_id != self.host.me and heir.node_id not in tree.leases.children else None
 
     def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
         for contact in tree.fallbacks:
@@ -99,6 +106,7 @@ class TreeRepair:
         return None
 
     def _turn_to(self, fallback: Contact, trees: list[Tree], lost: bytes) -> None:
+        """Ask a fallback to take this peer in, in one message for all trees."""
         if fallback.node_id == self.host.me:  # this peer was named as the next root
             for tree in trees:
                 self.membership.join(tree, fault=True)

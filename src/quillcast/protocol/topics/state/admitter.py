@@ -92,7 +92,11 @@ class Admitter:
             self.descriptor = descriptor
 
     def admit(self, sender: Contact, bundle: Bundle) -> bool:
-        """Admit a bundle of publishers in sequence; it waits to be sealed. False if a publisher got no place."""
+        """Admit a bundle of publishers in sequence; it waits to be sealed.
+
+        Publishers that are due a receipt are marked, and `Progress.send_receipts` sends it. Returns False if the topic
+        has as many publishers as it may have, and one of these was not among them.
+        """
         floor, placed = bundle.envelope.first, True
         self.marks, self.waiting = self.marks or {}, self.waiting or []
         for block in bundle.blocks:

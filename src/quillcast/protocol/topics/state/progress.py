@@ -171,7 +171,7 @@ class Progress:
             self.moved(tree, self._trim(tree))
 
     def advance_stable(self, tree: Tree, now: float) -> None:
-        """At the root: advance the stable position to the minimum over all leases."""
+        """At the root: advance the stable position to the minimum over all leases (`acknowledged_position`)."""
         root = tree.root
         if root is None:
             return
@@ -188,7 +188,10 @@ class Progress:
             self.dispatch.order(AllStable(tree.topic))
 
     def advance_streams(self, tree: Tree, some: Iterable[Term] | None = None) -> None:
-        """Advance the stable positions of some or all streams of sources, and forget streams that are over."""
+        """Advance the stable positions of some or all streams of sources, and forget streams that are over.
+
+        The root decides what is stable (`SourceStreams.advance`). A source tells its publishers what the root declared.
+        """
         states = tree.sources.states
         terms = [term for term in (states if some is None else some) if term in states] if states else []
         if not terms:
@@ -219,7 +222,7 @@ class Progress:
     # ---- receipts
 
     def send_receipts(self, tree: Tree, admitter: Admitter) -> None:
-        """Tell publishers what was admitted and what is stable, in one message per peer."""
+        """Tell publishers that are marked (`Admitter.marks`) what is admitted and stable, in one message per peer."""
         if not admitter.marks:
             return
         topic, term = tree.flow.topic, admitter.term
