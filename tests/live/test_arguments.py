@@ -36,6 +36,7 @@ NODES: list[tuple[dict[str, Any], str]] = [
     ({"join": 5}, "join = 5"),
     ({"identity": b"secret"}, "identity = .* is bytes"),
     ({"on_problem": "print"}, "on_problem is a function, not str"),
+    ({"forwarding_policy": "chain"}, "forwarding_policy = 'chain' is str; use an object with its methods"),
 ]
 SETTINGS: list[tuple[type, dict[str, Any], str]] = [
     (TopicConfig, {"lease_s": -1}, r"topics.lease_s is -1; use a finite number above 0"),

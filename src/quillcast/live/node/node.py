@@ -38,6 +38,7 @@ from quillcast.live.transport import addresses
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 
@@ -75,6 +76,8 @@ class Node(Endpoint):
         wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
             the first of a network. By default the node does not wait. A member of scopes waits for their managers, for
             ever unless this says how long.
+        forwarding_policy: decides which peers this one accepts and serves in the trees of topics; use the same at all
+            peers of a network (docs/forwarding.md). By default it is Scribe's tree.
 
     A node without a credential becomes a member of its network when the user's other peers on this machine are members:
     subscriptions and publishers continue, and `contact` changes. If it cannot, they fail with `LocalError`.
@@ -101,6 +104,7 @@ class Node(Endpoint):
         runtime_dir: Path | str | None = None,
         wait_for_network: float | None = None,
         scope: Sequence[str] | str | None = None,
+        forwarding_policy: ForwardingPolicy | None = None,
     ) -> None:
         joined = choices.parsed_join_line(join)
         self.network = choices.network_name(network, joined)
@@ -125,6 +129,9 @@ class Node(Endpoint):
             journal=arguments.path("journal", journal),
             on_problem=on_problem,
             scopes=scopes,
+            forwarding_policy=arguments.instance(
+                "forwarding_policy", forwarding_policy, ForwardingPolicy, "an object with its methods"
+            ),
         )  # fmt: skip
         self._presences = Presences(self._decode_cache)
         resolver = MembershipResolver(

@@ -56,6 +56,7 @@ from quillcast.live.transport.links import Links
 from quillcast.live.transport.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.messages import ScopeAt
 from quillcast.protocol.scopes.state import SCOPE_LEASE_S
@@ -82,6 +83,7 @@ class Setting:
     journal: Path | None
     on_problem: Callable[[str], object] | None
     scopes: tuple[ScopeAddress, ...] = ()
+    forwarding_policy: ForwardingPolicy | None = None
 
 
 class Presence:
@@ -136,7 +138,8 @@ class Presence:
         customs = InstalledFilters(self.links.problems.append)
         surroundings = Surroundings(pump.hand, partial(Patience, pump.loop))
         recoveries = InstalledRecoveries(self.links.problems.append, surroundings)
-        self.peer = Peer(host, setting.config, customs=customs, recoveries=recoveries)
+        policy = setting.forwarding_policy
+        self.peer = Peer(host, setting.config, policy=policy, customs=customs, recoveries=recoveries)
         pump.serve(self.peer)
         stack.callback(self.peer.recovery.agents.follow, {})
         if self._store is not None:

@@ -9,7 +9,7 @@ to the parent, by which events of sources go up, and the channels that managers 
 """
 
 from collections.abc import Container
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Filter
@@ -32,6 +32,7 @@ class ChannelSpec(NamedTuple):
     filter: Filter | None = None
 
 
+@runtime_checkable
 class ForwardingPolicy(Protocol):
     """Decides who serves whom. Same place, same answer: a policy keeps no state and rolls no dice."""
 
