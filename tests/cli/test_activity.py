@@ -23,6 +23,7 @@ from quillcast.core.status.machines import PeerLink, TopicSummary
 from quillcast.core.status.peers import Counters, LinkStatus, MemoryUse, NodeStatus
 from quillcast.core.status.topics import SubscriberLag, TopicSettings, TopicStatus
 from quillcast.live.discovery.control import ControlServer
+from quillcast.live.discovery.questions import PeerQuestion, StatusQuestion, TopicsQuestion, TreeQuestion
 from quillcast.live.discovery.registry import PeerRegistry
 from tests.cli.commands import Commands
 
@@ -145,12 +146,12 @@ def peer_that_tells(answer: object, network: str, folder: Path, node_id: str = A
     contact, place = Contact(bytes.fromhex(node_id), "127.0.0.1:1"), PeerRegistry(network, folder)
     begun, over = threading.Event(), threading.Event()
 
-    async def tell(**_: object) -> object:
+    async def tell(question: PeerQuestion) -> object:
         return answer
 
     async def serve() -> None:
         place.enter(contact)
-        async with ControlServer(place.control_path(contact), dict.fromkeys(("status", "topics", "tree"), tell)):
+        async with ControlServer(place.control_path(contact), tell, (StatusQuestion, TopicsQuestion, TreeQuestion)):
             begun.set()
             await asyncio.to_thread(over.wait)
         place.leave(contact)

@@ -14,6 +14,7 @@ from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
 from quillcast.core.status.scopes import PolicyChange, ScopeMemory, ScopeStatus, ScopeView
 from quillcast.live.admission.credentials import Credentials
+from quillcast.live.discovery.questions import ChangeScopeQuestion, ScopeQuestion
 from quillcast.live.node import scopequestions
 from quillcast.live.node.node import Node
 from quillcast.live.node.scopequestions import AT_ONCE, ScopeQuestions
@@ -48,7 +49,7 @@ class Network:
         self.manager, self.member, self.outside = manager, member, outside
 
     async def view(self, asker: Node) -> ScopeView:
-        view: ScopeView = await asker._answerers()["scope"](scope="site")
+        view: ScopeView = await asker._answer(ScopeQuestion("site"))
         return view
 
     async def status(self, asker: Node) -> ScopeStatus:
@@ -59,7 +60,7 @@ class Network:
         return status
 
     async def change(self, asker: Node, signed: object) -> Any:
-        return await asker._answerers()["change_scope"](scope="site", signed=msgspec.to_builtins(signed))
+        return await asker._answer(ChangeScopeQuestion("site", signed))
 
     async def set(self, asker: Node, policy: str, by: Credentials = OPERATOR, **how: Any) -> Any:
         arguments = {"pattern": "news/#", "policy": policy, "parameters": {}, "sha256": ""}
@@ -218,7 +219,7 @@ def test_a_policy_that_no_file_could_hold_is_refused_before_it_is_saved(tmp_path
 def test_a_scope_that_nobody_knows(tmp_path: Path) -> None:
     async def main() -> None:
         async with Node(runtime_dir=tmp_path) as node:
-            view = await node._answerers()["scope"](scope="nowhere")
+            view = await node._answer(ScopeQuestion("nowhere"))
             assert view == ScopeView(problem="no peer of the network knows a scope 'nowhere'", unknown=True)
 
     asyncio.run(main())

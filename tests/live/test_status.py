@@ -17,6 +17,7 @@ from quillcast.core.status.peers import Counters, NodeStatus
 from quillcast.core.status.topics import SubscriberLag, TopicSettings, TopicStatus
 from quillcast.core.status.trees import TreePeer, TreeStatus, UnresponsivePeer
 from quillcast.live.discovery.control import ControlServer, ask
+from quillcast.live.discovery.questions import PeerQuestion, StatusQuestion
 from quillcast.live.node.inspection import REFUSED, counters
 from quillcast.live.node.topicstatus import described_topic, topic_status
 from quillcast.live.node.treestatus import is_whole, tree_status
@@ -166,11 +167,11 @@ def counted_in(tree: ast.Module) -> list[str]:
 
 @pytest.mark.parametrize("answer", [{}, {"node_id": 7}, [], None], ids=str)
 def test_an_answer_of_another_version_is_one_clear_line(answer: object, tmp_path: Path) -> None:
-    async def told() -> object:
+    async def told(question: PeerQuestion) -> object:
         return answer
 
     async def scenario() -> None:
-        async with ControlServer(tmp_path / "peer.sock", {"status": told}):
+        async with ControlServer(tmp_path / "peer.sock", told, [StatusQuestion]):
             await asyncio.to_thread(ask, tmp_path / "peer.sock", "status", NodeStatus)
 
     with pytest.raises(RemoteError, match="seems to run another version of quillcast: its answer to 'status'") as error:
@@ -179,11 +180,11 @@ def test_an_answer_of_another_version_is_one_clear_line(answer: object, tmp_path
 
 
 def test_a_peer_that_is_leaving_says_so(tmp_path: Path) -> None:
-    async def leaving() -> object:
+    async def leaving(question: PeerQuestion) -> object:
         raise Leaving("the peer at 127.0.0.1:1 is leaving its network")
 
     async def scenario() -> None:
-        async with ControlServer(tmp_path / "peer.sock", {"status": leaving}):
+        async with ControlServer(tmp_path / "peer.sock", leaving, [StatusQuestion]):
             await asyncio.to_thread(ask, tmp_path / "peer.sock", "status", NodeStatus)
 
     with pytest.raises(Leaving, match="is leaving its network"):
@@ -193,9 +194,8 @@ def test_a_peer_that_is_leaving_says_so(tmp_path: Path) -> None:
 def test_a_node_that_has_left_answers_queries_with_leaving() -> None:
     async def scenario() -> None:
         async with quillcast.Node(network="has-left") as node:
-            status = node._answerers()["status"]
-            assert (await status()).network == "has-left"
-        await status()
+            assert (await node._answer(StatusQuestion())).network == "has-left"
+        await node._answer(StatusQuestion())
 
     with pytest.raises(Leaving, match=r"the peer at 127\.0\.0\.1:\d+ is leaving its network"):
         asyncio.run(scenario())

@@ -1,6 +1,8 @@
-"""The answers of a running demo to commands from other terminals."""
+"""What commands in other terminals ask of a running demo, and its answers."""
 
 import msgspec
+
+from quillcast.live.discovery.questions import PeerQuestion
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -30,3 +32,34 @@ class PeerShown(msgspec.Struct, frozen=True):
     """In all topics."""
     state: str
     """`healthy`, `killed`, `cut off` or `slow`."""
+
+
+class KillQuestion(PeerQuestion, frozen=True, tag="kill"):
+    """Kill a peer: a `Strike`."""
+
+    peer: str
+
+
+class PartitionQuestion(PeerQuestion, frozen=True, tag="partition"):
+    """Cut a peer off for a time: a `Strike`."""
+
+    peer: str
+    seconds: float
+
+
+class SlowQuestion(PeerQuestion, frozen=True, tag="slow"):
+    """Slow a peer down for a time: a `Strike`."""
+
+    peer: str
+    seconds: float
+
+
+class PeersQuestion(PeerQuestion, frozen=True, tag="peers"):
+    """The peers: a list of `PeerShown`."""
+
+
+class EndQuestion(PeerQuestion, frozen=True, tag="end"):
+    """End the demo."""
+
+
+QUESTIONS: tuple[type[PeerQuestion], ...] = (KillQuestion, PartitionQuestion, SlowQuestion, PeersQuestion, EndQuestion)

@@ -7,16 +7,25 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import number
 from quillcast.core.journal import Entry
 from quillcast.data import Event
 from quillcast.demo import roles
-from quillcast.demo.answers import PeerShown, Strike
+from quillcast.demo.answers import (
+    QUESTIONS,
+    EndQuestion,
+    KillQuestion,
+    PartitionQuestion,
+    PeerShown,
+    PeersQuestion,
+    SlowQuestion,
+)
 from quillcast.demo.display import Display
 from quillcast.demo.kills import Kills
 from quillcast.demo.network import HOW_TO, control_path
@@ -25,7 +34,8 @@ from quillcast.demo.peer import Setting
 from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import Roles, assign_roles
 from quillcast.demo.state import State
-from quillcast.live.discovery.control import Answerer, ControlServer
+from quillcast.live.discovery.control import ControlServer
+from quillcast.live.discovery.questions import PeerQuestion, name_of
 from quillcast.pipeline.run import Run
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -86,7 +96,7 @@ class Conductor:
         try:
             await self._start_network()
             assigned = await self._assign_roles()
-            async with ControlServer(control_path(self.plan.network), self._answerers(assigned)):
+            async with ControlServer(control_path(self.plan.network), partial(self._answer, assigned), QUESTIONS):
                 await self._stream(assigned)
             await self._settle()
             end_ns = time.time_ns()
@@ -241,26 +251,20 @@ class Conductor:
 
     # --- commands from other terminals
 
-    def _answerers(self, assigned: Roles) -> dict[str, Answerer]:
-        """The handlers of `quillcast demo kill` and the other commands."""
-        kills = self.kills
-
-        async def kill(peer: str) -> Strike:
-            return await kills.kill(self._find(peer))
-
-        async def partition(peer: str, seconds: float) -> Strike:
-            return await kills.partition(self._find(peer), seconds)
-
-        async def slow(peer: str, seconds: float) -> Strike:
-            return await kills.slow(self._find(peer), seconds)
-
-        async def peers() -> list[PeerShown]:
-            return [self._shown(process, assigned) for process in self._started]
-
-        async def end() -> None:
-            self.enough()
-
-        return {"kill": kill, "partition": partition, "slow": slow, "peers": peers, "end": end}
+    async def _answer(self, assigned: Roles, question: PeerQuestion) -> Any:
+        """Carry out `quillcast demo kill` and the other commands."""
+        match question:
+            case KillQuestion(peer):
+                return await self.kills.kill(self._find(peer))
+            case PartitionQuestion(peer, seconds):
+                return await self.kills.partition(self._find(peer), seconds)
+            case SlowQuestion(peer, seconds):
+                return await self.kills.slow(self._find(peer), seconds)
+            case PeersQuestion():
+                return [self._shown(process, assigned) for process in self._started]
+            case EndQuestion():
+                return self.enough()
+        raise LocalError(f"{name_of(type(question))!r} is not a question of the demo")
 
     def _find(self, name: str) -> bytes:
         """Find a peer by its name, or by the start of its id. Raises `LocalError`."""

@@ -21,7 +21,6 @@ from quillcast.live.discovery import control
 from quillcast.live.discovery.registry import Entry, PeerRegistry
 
 STEPS = ("join", "publish", "leave")
-QUESTION = "take_credential"
 STEP_S = 10.0  # a guess: how long a peer waits for a request for the next step
 ASK_S = 5.0  # a guess: how long a member waits for a step; a peer may be suspended
 
@@ -91,4 +90,6 @@ def unheard(entry: Entry, network: str) -> str:
 
 def _ask(place: PeerRegistry, entry: Entry, step: str, credential: str) -> None:
     path = place.control_path(entry.contact)
-    control.ask(path, QUESTION, object, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid())
+    control.ask(
+        path, "take_credential", object, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid()
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from quillcast.core.status.traces import TraceStatus
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
 from quillcast.live.clients.line import ClientLine
-from quillcast.live.clients.messages import NOBODY, QUESTION, VERSION, Changed, Created, Directed, Welcome
+from quillcast.live.clients.messages import NOBODY, VERSION, Changed, Created, Directed, Welcome
 from quillcast.live.clients.proxy import Process, Proxy, RemoteInbox
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery import control
@@ -282,7 +282,7 @@ class Client(Endpoint):
 
     async def _ask_to_connect(self, path: Path) -> tuple[Welcome, sockets.socket]:
         timeout_s = self.live.connect_timeout_s
-        return await control.connected(path, QUESTION, Welcome, timeout_s=timeout_s, version=VERSION)
+        return await control.connected(path, "connect", Welcome, timeout_s=timeout_s, version=VERSION)
 
     def _peer_ends(self, reason: QuillcastError) -> None:
         """The peer accepts nothing new. It still acknowledges what it has."""

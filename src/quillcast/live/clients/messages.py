@@ -19,7 +19,6 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
-QUESTION = "connect"
 VERSION = 4
 NOBODY = bytes(ID_BYTES)
 ASKED_MAX = 256  # unanswered questions of a client; a guess

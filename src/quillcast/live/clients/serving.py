@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,8 @@ from quillcast.live.clients.connection import ClientConnection
 from quillcast.live.clients.line import ClientLine, Invitation, new_secret
 from quillcast.live.clients.messages import NOBODY, VERSION, Call, Changed, Codec, Created, Welcome
 from quillcast.live.clients.session import Session, SessionContext, check
-from quillcast.live.discovery.control import Answer, Answerer, encoded
+from quillcast.live.discovery.control import Answer, encoded
+from quillcast.live.discovery.questions import Answerer, ChangeQuestion, CreateQuestion, PeerQuestion
 from quillcast.live.edges.choices import check_topic, lists, topic_settings
 from quillcast.live.edges.endpoint import Sign
 from quillcast.live.runtime.patience import Patience
@@ -42,10 +43,9 @@ Settle = Callable[[Callable[..., None], str, Any, float, Sign | None], Awaitable
 class Clients:
     """All applications that use a peer as their own. None of them forwards, and none delays the others."""
 
-    def __init__(
-        self, peer: Peer, pump: Pump, links: Links, answerers: Mapping[str, Answerer], settle: Settle, looked_in: str
-    ) -> None:
+    def __init__(self, peer: Peer, pump: Pump, links: Links, answer: Answerer, settle: Settle, looked_in: str) -> None:
         self._peer, self._links, self._settle, self._looked_in = peer, links, settle, looked_in
+        self._answer_of_node = answer
         self._pump = pump
         config = links.config
         self._shared = FramedContext(pump, partial(transport_of, config=config), FramePool(), links.unfinished)
@@ -54,7 +54,7 @@ class Clients:
             pump,
             LinkContext(pump, config, Codec(), links.counters, links.mark_dirty),
             links.sharing,
-            {**answerers, "create": self._create, "change": self._change},
+            self._answer,
             config.client_bytes,
             (links.handshake.network, links.handshake.tls.authority_key if links.handshake.tls is not None else b""),
             self._ended,
@@ -68,7 +68,7 @@ class Clients:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def connect(self, *, version: int, **more: Any) -> ClientConnection:
+    def connect(self, version: Any) -> ClientConnection:
         """A client asks to connect. Raises `LocalError` with the reason if it may not."""
         self._check(version)
         session = Session(self._context)
@@ -142,7 +142,7 @@ class Clients:
             session.turn_out(reason)
         return len(ended)
 
-    def _check(self, version: int) -> None:
+    def _check(self, version: Any) -> None:
         """Raise `LocalError` or `Leaving` if no client can be served now, or none of this version."""
         if version != VERSION:
             raise LocalError(
@@ -200,8 +200,16 @@ class Clients:
 
     # --- what clients ask
 
-    async def _create(self, *, descriptor: Any, timeout_s: float) -> Created:
-        wanted, timeout_s = msgspec.convert(descriptor, Descriptor), arguments.seconds("timeout_s", timeout_s)
+    async def _answer(self, question: PeerQuestion) -> Any:
+        match question:
+            case CreateQuestion():
+                return await self._create(question)
+            case ChangeQuestion():
+                return await self._change(question)
+        return await self._answer_of_node(question)
+
+    async def _create(self, question: CreateQuestion) -> Created:
+        wanted, timeout_s = question.descriptor, arguments.seconds("timeout_s", question.timeout_s)
         name = f"{wanted.creator}:{wanted.name}" if wanted.creator else wanted.name
 
         def own(made: Descriptor) -> Descriptor:
@@ -212,14 +220,11 @@ class Clients:
         settled = await self._settle(self._peer.create, name, wanted.settings, timeout_s, own)
         return Created(settled, self._peer.holders(name))
 
-    async def _change(
-        self, *, name: str, wanted: dict[str, Any], timeout_s: float, signs: bool, signed: Any
-    ) -> Changed:
-        """Change settings. If the client `signs` for the topic's owner, the first answer is what to sign."""
+    async def _change(self, question: ChangeQuestion) -> Changed:
+        name, wanted, answer = question.name, question.wanted, question.signed
         check_topic(name)
         named = lists(wanted.pop("publishers", None), wanted.pop("subscribers", None))
-        chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", timeout_s)
-        answer = None if signed is None else msgspec.convert(signed, Descriptor)
+        chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", question.timeout_s)
         checked = {each: getattr(chosen, each) for each in wanted} | named
         to_sign: list[Descriptor] = []
 
@@ -232,7 +237,7 @@ class Clients:
         try:
             return Changed(await self._settle(self._peer.change, name, checked, timeout_s, sign))
         except AccessDenied:
-            if not signs or not to_sign:
+            if not question.signs or not to_sign:
                 raise
             return Changed(to_sign[0], to_sign=True)
 

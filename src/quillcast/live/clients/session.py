@@ -11,7 +11,7 @@ import msgspec
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import UP
 from quillcast.core.errors import LocalError, Malformed, QuillcastError, Unreachable
-from quillcast.core.messages import Contact, Message, decoded
+from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import RangeSet
 from quillcast.live import arguments
 from quillcast.live.clients.connection import ClientConnection, ClientLink
@@ -39,7 +39,15 @@ from quillcast.live.clients.messages import (
     Unsubscribe,
 )
 from quillcast.live.clients.outbox import LOSSES_MAX, Bounded, Outbox
-from quillcast.live.discovery.control import Answerer
+from quillcast.live.discovery.questions import (
+    OF_CLIENTS,
+    OF_NODES,
+    OF_OTHER_DEVICES,
+    Answerer,
+    HoldUpsQuestion,
+    PeerQuestion,
+    understood,
+)
 from quillcast.live.edges.batcher import too_large
 from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.runtime.pump import Pump
@@ -52,11 +60,8 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 
-OF_OTHER_DEVICES = ("create", "change", "status", "tree", "trace")
-"""What clients of other devices may ask."""
 HANDLES_MAX = 1 << 14  # subscriptions and publishers of a client; a guess
 _TELL_S = 0.1  # losses are reported this long after the first, or with the next event; a guess: ranges merge
-_QUESTION = msgspec.msgpack.Decoder(dict[str, Any])
 _WALK_S = 0.25  # how long peers are asked what holds up a client's events; a guess: its call waits twice as long
 
 
@@ -157,7 +162,7 @@ class SessionContext:
     pump: Pump
     links: LinkContext
     sharing: Sharing
-    answerers: Mapping[str, Answerer]
+    answer: Answerer
     client_bytes: int
     network: tuple[str, bytes]
     """Its name, and the key of its credential; empty if it has none."""
@@ -483,31 +488,29 @@ class Session:
     async def _answer(self, message: Ask) -> None:
         answer, problem = b"", None
         try:
-            question = decoded(_QUESTION, message.question, "question")
-            ask = question.pop("ask", None)
-            answerer = self._answerer(ask)
-            answer = msgspec.msgpack.encode(await answerer(**question))
+            question = understood(message.question, self._may_ask(), msgspec.msgpack)
+            if isinstance(question, HoldUpsQuestion):
+                told: Any = await self._hold_ups(question)
+            else:
+                told = await self._context.answer(question)
+            answer = msgspec.msgpack.encode(told)
         except QuillcastError as error:
             problem = Problem.of(error)
-        except (TypeError, msgspec.MsgspecError) as error:
-            problem = Problem("LocalError", str(error))
         self.send(Answered(message.number, answer, problem))
 
-    def _answerer(self, ask: Any) -> Answerer:
-        """The function that answers a question. Guests may not ask about the peer itself. Raises `LocalError`."""
-        others = self._context.answerers if self._guest is None else {}
-        is_allowed = self._invitation is None or ask in OF_OTHER_DEVICES
-        answerer = self._hold_ups if ask == "hold_ups" else others.get(ask) if is_allowed else None
-        if answerer is None:
-            raise LocalError(f"{ask!r} is not a question")
-        return answerer
+    def _may_ask(self) -> tuple[type[PeerQuestion], ...]:
+        """The questions that this client may ask. Guests may not ask about the peer itself."""
+        if self._guest is not None:
+            return (HoldUpsQuestion,)
+        others = (*OF_NODES, *OF_CLIENTS) if self._invitation is None else OF_OTHER_DEVICES
+        return (HoldUpsQuestion, *others)
 
-    async def _hold_ups(self, number: int, last: int) -> HeldUp:
-        """Which peers hold up a publisher's events before `last`, in words."""
-        publisher = self._publishers.get(number)
+    async def _hold_ups(self, question: HoldUpsQuestion) -> HeldUp:
+        """Which peers hold up a publisher's events, in words."""
+        publisher = self._publishers.get(question.number)
         if publisher is None or publisher.inner is None:
-            raise LocalError(f"{number} is not the number of an open publisher")
-        with HoldUps(self._pump, self._peer, publisher.inner, last) as causes:
+            raise LocalError(f"{question.number} is not the number of an open publisher")
+        with HoldUps(self._pump, self._peer, publisher.inner, question.last) as causes:
             await asyncio.sleep(_WALK_S)
             return HeldUp(causes.peers, causes.lagging(), causes.held_back())
 

@@ -1,34 +1,31 @@
 """The control socket, through which commands query a running peer: a Unix socket beside its registry file.
 
-A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
-`{"error": "one clear line"}`. The client specifies the type of the answer; those about peers are in `core.status`.
-Peers and commands may be of different versions: unknown fields of an answer are ignored.
+A question (`questions.py`) is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer,
+`{"answer": ...}` or `{"error": "one clear line"}`. The client specifies the type of the answer; those about peers are
+in `core.status`. Peers and commands may be of different versions: unknown fields of an answer are ignored.
 """
 
 import asyncio
 import contextlib
 import os
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from quillcast.core.errors import Leaving, LocalError, QuillcastError, RemoteError, Unreachable
+from quillcast.live.discovery.questions import BUILDING, Answerer, ConnectQuestion, PeerQuestion, understood
 from quillcast.live.transport import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_BYTES_MAX = 64 << 10  # of an answer after which the socket stays open
 ANSWER_TIMEOUT_S = 10.0  # a guess: walking a tree takes at most two
 
-_BUILDING = threading.Lock()
-
 T = TypeVar("T")
-Answerer = Callable[..., Awaitable[Any]]
-Takeover = Callable[..., asyncio.BaseProtocol]
-"""Makes the protocol that serves a socket after this question and writes the answer. Raises `LocalError`."""
+Takeover = Callable[[Any], asyncio.BaseProtocol]
+"""Makes the protocol that serves a client of this version, and writes the answer. Raises `LocalError`."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,9 +40,13 @@ class ControlServer:
     """Answers questions on a socket in a folder that only this user can write to."""
 
     def __init__(
-        self, path: Path, answerers: Mapping[str, Answerer], takeovers: Mapping[str, Takeover] | None = None
+        self, path: Path, answer: Answerer, kinds: Iterable[type[PeerQuestion]], connect: Takeover | None = None
     ) -> None:
-        self.path, self._answerers, self._takeovers = path, answerers, takeovers or {}
+        """`answer` answers questions of these kinds. `connect` serves the socket of who asks to connect."""
+        self.path, self._answerer, self._connect = path, answer, connect
+        self._kinds = list(kinds)
+        if connect is not None:
+            self._kinds.append(ConnectQuestion)
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> "ControlServer":
@@ -77,18 +78,14 @@ class ControlServer:
     async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Answer | None:
         """The answer to a question; None if its socket has been taken over."""
         try:
-            question = msgspec.json.decode(line, type=dict[str, Any])
-            ask = question.pop("ask", None)
-            if (takeover := self._takeovers.get(ask)) is not None:
-                await _hand_over(writer, takeover(**question))
+            question = understood(line, self._kinds)
+            if self._connect is not None and isinstance(question, ConnectQuestion):
+                await _hand_over(writer, self._connect(question.version))
                 return None
-            answerer = self._answerers.get(ask)
-            if answerer is None:
-                raise LocalError(f"{ask!r} is not a question; ask one of: {', '.join(self._answerers)}")
-            return Answer(msgspec.Raw(msgspec.json.encode(await answerer(**question))))
+            return Answer(msgspec.Raw(msgspec.json.encode(await self._answerer(question))))
         except Leaving as problem:
             return Answer(error=str(problem), leaving=True)
-        except (QuillcastError, TypeError, msgspec.MsgspecError) as problem:
+        except QuillcastError as problem:
             return Answer(error=str(problem))
 
 
@@ -135,7 +132,7 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     """A decoder of a type. Only one thread at a time makes one: msgspec crashes if two are the first to use a type."""
-    with _BUILDING:
+    with BUILDING:
         return msgspec.json.Decoder(kind)
 
 

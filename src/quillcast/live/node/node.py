@@ -9,17 +9,33 @@ from typing import Any
 from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.status.peers import NodeStatus, Traffic
-from quillcast.core.status.scopes import PolicyChange, ScopeStatus, ScopeView
-from quillcast.core.status.topics import TopicStatus
+from quillcast.core.status.scopes import PolicyChange, ScopeStatus
 from quillcast.core.status.traces import TraceStatus
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
-from quillcast.live.admission.adoption import QUESTION, STEP_S
+from quillcast.live.admission.adoption import STEP_S
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import MembershipResolver
 from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.config import LiveConfig
-from quillcast.live.discovery.control import Answerer
+from quillcast.live.discovery.questions import (
+    ChangeScopeQuestion,
+    InviteClientQuestion,
+    InviteQuestion,
+    InviteToScopeQuestion,
+    PeerQuestion,
+    RevokeClientQuestion,
+    ScopeQuestion,
+    ScopesQuestion,
+    SetPolicyQuestion,
+    StatusQuestion,
+    TakeCredentialQuestion,
+    TopicsQuestion,
+    TraceQuestion,
+    TreeQuestion,
+    UnsetPolicyQuestion,
+    name_of,
+)
 from quillcast.live.edges.choices import check_topic
 from quillcast.live.edges.endpoint import Endpoint, Sign
 from quillcast.live.edges.subscription import Inbox
@@ -130,7 +146,7 @@ class Node(Endpoint):
             on_problem=on_problem,
             scopes=scopes,
             forwarding_policy=arguments.instance(
-                "forwarding_policy", forwarding_policy, ForwardingPolicy, "an object with its methods"
+                "forwarding_policy", forwarding_policy, ForwardingPolicy, "an object with its methods"  # type: ignore[type-abstract]
             ),
         )  # fmt: skip
         self._presences = Presences(self._decode_cache)
@@ -150,7 +166,7 @@ class Node(Endpoint):
             given=[*given, *(each.address for each in scopes if each.address)],
             runtime_dir=registry_folder,
             patience_s=patience_s,
-            answerers=self._answerers,
+            answer=self._answer,
         )
         self._migration = Migration(self._presences, self._setting, self._startup, self._publishing, self._run)
         self._entry_timeout_s = choices.entry_timeout_s(wait_for_network, scopes, self.live)
@@ -255,7 +271,8 @@ class Node(Endpoint):
         """Choose the policy for the topics that match a pattern, in a scope whose manager runs in this node.
 
         It takes precedence over the rules of the scope's file and over earlier calls, and is kept across restarts.
-        `sha256` pins `FILE.py:Class`; the file is looked for beside the scope's file.
+        `parameters` are those of the policy, by name (docs/scope-policies.md). `sha256` pins `FILE.py:Class`; the file
+        is looked for beside the scope's file.
 
         Raises `LocalError` for an unknown scope, policy or parameter, naming the known ones, and `DiskFailed`.
         """
@@ -380,51 +397,55 @@ class Node(Endpoint):
         self._check_open()
         self._links.plug_in()
 
-    def _answerers(self) -> dict[str, Answerer]:
-        """The questions that the control socket answers."""
-
-        async def topics() -> tuple[TopicStatus, ...]:
-            return self._inspector.topics()
-
-        async def invite(attributes: dict[str, str]) -> str:
-            return str(self.invite(attributes))
-
-        async def take_credential(step: str, credential: str, pid: int) -> None:
+    async def _answer(self, question: PeerQuestion) -> Any:
+        """Answer a question of the control socket, or of a client."""
+        if isinstance(question, TakeCredentialQuestion):
             if not self._stopped:  # otherwise it leaves anyway
                 await self._ready(STEP_S)
-                await self._migration.take(step, credential, pid)
+                await self._migration.take(question.step, question.credential, question.pid)
+            return None
+        try:
+            return await self._answer_open(question)
+        except LocalError as problem:
+            if self._stopped:
+                raise Leaving(f"the peer at {self.address} is leaving its network") from problem
+            raise
 
-        def open_only(answerer: Answerer) -> Answerer:
-            async def answer(**arguments: Any) -> Any:
-                try:
-                    return await answerer(**arguments)
-                except LocalError as problem:
-                    if self._stopped:
-                        raise Leaving(f"the peer at {self.address} is leaving its network") from problem
-                    raise
+    async def _answer_open(self, question: PeerQuestion) -> Any:
+        match question:
+            case StatusQuestion():
+                return self.status()
+            case TopicsQuestion():
+                return self._inspector.topics()
+            case TreeQuestion(topic, timeout_s):
+                return await self.tree(topic, timeout_s=timeout_s)
+            case TraceQuestion(topic, wait_s):
+                return await self.trace(topic, timeout_s=wait_s)
+            case InviteQuestion(attributes):
+                return str(self.invite(attributes))
+            case InviteClientQuestion():
+                return self.invite_client()
+            case RevokeClientQuestion(line):
+                return self.revoke_client(line)
+        return await self._answer_on_scopes(question)
 
-            return answer
-
-        asked: dict[str, Answerer] = {
-            "status": _at_once(self.status), "topics": topics,
-            "tree": self.tree, "trace": self._trace, "invite": invite,
-            "invite_client": _at_once(self.invite_client), "revoke_client": _at_once(self.revoke_client),
-            "scopes": _at_once(self.scopes), "invite_to_scope": _at_once(self.invite_to_scope),
-            "set_policy": self.set_policy, "unset_policy": _at_once(self.unset_policy),
-            "scope": self._scope, "change_scope": self._change_scope,
-        }  # fmt: skip
-        return {name: open_only(answerer) for name, answerer in asked.items()} | {QUESTION: take_credential}
-
-    async def _trace(self, topic: str, wait_s: float) -> TraceStatus:
-        return await self.trace(topic, timeout_s=wait_s)
-
-    async def _scope(self, scope: str) -> ScopeView:
-        await self._ready(ASK_S)
-        return await self._presence.scope_questions.view(scope)
-
-    async def _change_scope(self, scope: str, signed: dict[str, Any]) -> PolicyChange | str:
-        await self._ready(ASK_S)
-        return await self._presence.scope_questions.change(scope, signed)
+    async def _answer_on_scopes(self, question: PeerQuestion) -> Any:
+        match question:
+            case ScopesQuestion():
+                return self.scopes()
+            case InviteToScopeQuestion(scope):
+                return self.invite_to_scope(scope)
+            case SetPolicyQuestion(scope, pattern, policy, parameters, sha256):
+                return await self.set_policy(scope, pattern, policy, parameters, sha256=sha256)
+            case UnsetPolicyQuestion(scope, pattern):
+                return self.unset_policy(scope, pattern)
+            case ScopeQuestion(scope):
+                await self._ready(ASK_S)
+                return await self._presence.scope_questions.view(scope)
+            case ChangeScopeQuestion(scope, signed):
+                await self._ready(ASK_S)
+                return await self._presence.scope_questions.change(scope, signed)
+        raise LocalError(f"{name_of(type(question))!r} is not a question of a node")
 
     # --- within ---------------------------------------------------------------------------------------------------
 
@@ -485,12 +506,3 @@ class Node(Endpoint):
             await presence.memory.keep()
         present = [each for each in (presence, former) if each is not None]
         await asyncio.gather(*(each.leave(self._leave_within_s) for each in present))
-
-
-def _at_once(answerer: Callable[..., Any]) -> Answerer:
-    """Make an asynchronous answer of a function that waits for nothing."""
-
-    async def answer(**arguments: Any) -> Any:
-        return answerer(**arguments)
-
-    return answer

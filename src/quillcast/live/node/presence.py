@@ -23,11 +23,11 @@ from quillcast.live.admission.authority import check_attributes
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import Membership
-from quillcast.live.clients.messages import QUESTION
 from quillcast.live.clients.serving import Clients
 from quillcast.live.config import LiveConfig
-from quillcast.live.discovery.control import Answerer, ControlServer
+from quillcast.live.discovery.control import ControlServer
 from quillcast.live.discovery.finding import find_contacts
+from quillcast.live.discovery.questions import OF_NODES, Answerer
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.edges import choices
 from quillcast.live.edges.holdups import HoldUps
@@ -110,12 +110,10 @@ class Presence:
         if membership is not None:
             self._stack.callback(membership.membership.close)
 
-    async def open(
-        self, listener: socket.socket | None, given: Sequence[str], answerers: Mapping[str, Answerer]
-    ) -> None:
+    async def open(self, listener: socket.socket | None, given: Sequence[str], answer: Answerer) -> None:
         """Open everything except the network. Without a `listener`, it listens where known peers can reach it.
 
-        `given` are addresses to join through, `answerers` the answers of its control socket.
+        `given` are addresses to join through, `answer` answers on its control socket.
         """
         stack, setting, pump = self._stack, self.setting, self.pump
         identity, tls = self._who()
@@ -154,14 +152,13 @@ class Presence:
         stack.callback(self._search.close)
         stack.callback(self.managing.close)
         looked_in = self.registry.looked_in
-        self.clients = Clients(self.peer, pump, self.links, answerers, self.settled, looked_in)
+        self.clients = Clients(self.peer, pump, self.links, answer, self.settled, looked_in)
         look = self.memory.look if self.memory is not None else _nothing
         self.inspector = Inspector(self.peer, self.links, pump, self.journal, looked_in, self.clients, look)
         stack.callback(self.registry.leave, self.contact)
         stack.push_async_callback(self.clients.close)
-        takeovers = {QUESTION: self.clients.connect}
         self.registry.leave(self.contact)  # leftovers of a killed peer: others would remove the socket
-        control = ControlServer(self.registry.control_path(self.contact), answerers, takeovers)
+        control = ControlServer(self.registry.control_path(self.contact), answer, OF_NODES, self.clients.connect)
         await stack.enter_async_context(control)
 
     async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:

@@ -81,7 +81,7 @@ class ScopeQuestions:
             "scope another name; to move a manager, use quillcast scope export"
         )
 
-    async def change(self, name: str, signed: dict[str, object]) -> PolicyChange | str:
+    async def change(self, name: str, signed: SignedChange) -> PolicyChange | str:
         """Have a scope's manager carry out a signed change; returns what changed, or a join line.
 
         Raises `LocalError` if it refuses, and `Unreachable` if it does not answer; then the change may have been made.

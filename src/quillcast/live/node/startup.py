@@ -2,15 +2,15 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from quillcast.core.errors import LocalError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live.admission.membership import Membership, MembershipResolver
-from quillcast.live.discovery.control import Answerer
 from quillcast.live.discovery.finding import OtherCredential
+from quillcast.live.discovery.questions import Answerer
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.node.managersearch import PAUSE_S_MAX, PAUSE_S_MIN
 from quillcast.live.node.presence import Presence, Presences, Setting, listening
@@ -21,8 +21,8 @@ from quillcast.live.transport import addresses
 class Startup:
     """Opens what a node needs, and closes all of it again.
 
-    `listen` is its configured address, `given` are the configured addresses to join through, and `answerers` makes the
-    answers of its control socket. It waits for a network up to `patience_s`. A member of scopes needs no contacts: it
+    `listen` is its configured address, `given` are the configured addresses to join through, and `answer`
+    answers on its control socket. It waits for a network up to `patience_s`. A member of scopes needs no contacts: it
     waits for their managers, once it is open (`Presence.entered`).
     """
 
@@ -31,11 +31,11 @@ class Startup:
     def __init__(
         self, presences: Presences, setting: Setting, resolver: MembershipResolver,
         *, listen: tuple[str, int] | None, given: Sequence[str], runtime_dir: Path | None, patience_s: float,
-        answerers: Callable[[], Mapping[str, Answerer]],
+        answer: Answerer,
     ) -> None:  # fmt: skip
         self.resolver, self.given = resolver, given
         self.opened = asyncio.Event()
-        self._presences, self._setting, self._answerers = presences, setting, answerers
+        self._presences, self._setting, self._answer = presences, setting, answer
         self._listen, self._runtime_dir, self._patience_s = listen, runtime_dir, patience_s
         self._stack = AsyncExitStack()
         self._store: Store | None = None
@@ -74,7 +74,7 @@ class Startup:
         presence = Presence(self._setting, self.registry, self._store, membership)
         self._stack.push_async_callback(presence.close)
         try:
-            await presence.open(listener, self.given, self._answerers())
+            await presence.open(listener, self.given, self._answer)
         except BaseException:
             await presence.close()
             raise
