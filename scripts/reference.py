@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import quillcast
-from quillcast.core.status import base, machines, peers, scopes, topics, traces, trees
+from quillcast.core.status import base, commands, machines, peers, scopes, topics, traces, trees
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 CHAPTERS = {
@@ -38,12 +38,20 @@ STATUS = """What peers report about themselves, in Python and as JSON.
 | `Node.scopes()` | `scope show`, `scope members`, `scope topics` | `ScopeStatus` |
 | | `scope tree` | `ScopeTopic` |
 | `Node.set_policy()`, `Node.unset_policy()` | `scope policy set`, `scope policy unset` | `PolicyChange` |
+| | `pub` | `PublishResult` |
+| | `bench pub`, `bench sub`, `bench latency` | `BenchResult`, `BenchReceived`, `BenchLatency` |
+| | `node --invite` | `JoinLineMade` |
+| | `node --invite-client`, `node --revoke-client` | `ClientLineMade`, `ClientsRevoked` |
+| | `credentials new`, `credentials show` | `CredentialsShown` |
+| | `scope serve`, `scope invite`, `scope export` | `ScopeEntry`, `ScopeExported` |
+| | `scope policy check`, `scope recovery check` | `PolicyChecked`, `RecoveryChecked` |
+| | `demo end` | `DemoEnded` |
 
 They are frozen `msgspec` structs: `msgspec.to_builtins(node.status())` makes plain values. Ids are hexadecimal. Times
 are in seconds unless the name ends in `_ms`, and sizes in bytes. Those that `quillcast` does not export are in
 modules of `quillcast.core.status`. A later version may add fields.
 """
-STATUS_MODULES = (base, peers, topics, trees, traces, scopes, machines)
+STATUS_MODULES = (base, peers, topics, trees, traces, scopes, machines, commands)
 MADE_BY_NODES = {"Client", "Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
 NODES_SIDE = {"open", "end", "move", "serve"}  # called by the node, not by applications
 HEAD = """# Reference

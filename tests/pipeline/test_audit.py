@@ -101,7 +101,7 @@ def test_a_sound_run_with_three_kills_is_proved_sound(spark: SparkSession, tmp_p
     assert figures["something to prove"] > 10_000
     torn = {row["peer"]: row["dropped_bytes"] for row in findings.journals if row["dropped_bytes"]}
     assert torn == {run.names[kill.peer]: 10 for kill in run.kills}
-    assert findings.summary()["kills"] == 3
+    assert findings.summary().kills == 3
     assert "every promise held" in (tmp_path / "report.html").read_text()
     (tmp_path / "empty.arrows").unlink()
     naive = NaiveAudit(Tail(tmp_path).read(), run.kills, run.end_ns)
@@ -191,7 +191,7 @@ def test_a_best_effort_topic_may_drop_and_must_tell_and_never_repeats(
     assert missing("dropped") == {"news": DROPPED, "asked less": DROPPED}
     assert missing("lost") == {"kept": DROPPED}
     summary = findings.summary()
-    assert summary["expected"] == summary["delivered"] + 3 * DROPPED
+    assert summary.expected == summary.delivered + 3 * DROPPED
     lost, repeated = best_effort[told][2], best_effort[again][2]
     assert isinstance(lost, Lost)
     assert isinstance(repeated, Delivered)

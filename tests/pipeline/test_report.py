@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from rich.console import Console
@@ -151,7 +152,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 
 
 def test_the_summary_has_the_figures_that_scripts_ask_for() -> None:
-    assert findings(lost=5).summary() == {
+    assert msgspec.to_builtins(findings(lost=5).summary()) == {
         "peers": 5, "topics": 1, "published": 12_345, "expected": 12_345, "delivered": 12_340, "duplicates": 0,
         "lost": 5, "dropped": 0, "kills": 1, "repair_s": [0.1], "delay_ms": {"p50": 0.5, "p99": 30.0},
     }  # fmt: skip

@@ -1,7 +1,6 @@
 """`quillcast bench`: measure delays and rates of a network, from publishing to the handler."""
 
 import asyncio
-import json
 import math
 import os
 import subprocess
@@ -11,10 +10,10 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import Any
 
 import click
 import msgspec
+from msgspec import structs
 
 from quillcast.cli.beat import Beat
 from quillcast.cli.options import JSON, TOPIC, Amount, Count
@@ -22,6 +21,7 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.tables import sized
 from quillcast.core.errors import QuillcastError
+from quillcast.core.status.commands import BenchLatency, BenchReceived, BenchResult
 from quillcast.live.edges.publisher import Publisher
 from quillcast.live.edges.subscription import Event, Subscription
 from quillcast.live.node.node import Node
@@ -68,7 +68,7 @@ def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json
     """
     tell = partial(_tell, as_json=as_json)
 
-    async def measure() -> dict[str, Any]:
+    async def measure() -> BenchResult:
         async with peering.node() as node:
             return await _publish(node, topic, size_bytes, rate, seconds, interrupted=tell)
 
@@ -115,7 +115,7 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
     """
     topic = f"bench/{os.urandom(8).hex()}"
 
-    async def measure() -> dict[str, Any]:
+    async def measure() -> BenchLatency:
         async with peering.node() as node:
             with _subscribing(topic, peering.beside(node.address)) as subscriber:
                 assert subscriber.stderr is not None
@@ -127,7 +127,8 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
                 if subscriber.returncode:
                     raise QuillcastError(f"the subscriber ended: {err}")
                 root = (await node.tree(topic)).root
-        return {**json.loads(out), "bench": "latency", "rate_per_s": rate, "root": root}
+        received = msgspec.json.decode(out, type=BenchReceived)
+        return BenchLatency(**{**structs.asdict(received), "bench": "latency"}, rate_per_s=rate, root=root)
 
     _tell(run(measure()), as_json=as_json)
 
@@ -158,8 +159,8 @@ async def _publish(
     rate: float | None,
     seconds: float,
     *,
-    interrupted: Callable[[dict[str, Any]], None] = lambda _: None,
-) -> dict[str, Any]:
+    interrupted: Callable[[BenchResult], None] = lambda _: None,
+) -> BenchResult:
     """Publish, and return the measurements. Calls `interrupted` if this is cancelled meanwhile."""
     payload, delays = os.urandom(size_bytes), Samples()
     with closing(node.publisher(topic, timed=rate is not None)) as publisher:
@@ -178,7 +179,7 @@ async def _publish(
         return result
 
 
-def _published(publisher: Publisher, topic: str, size_bytes: int, began: float, delays: "Samples") -> dict[str, Any]:
+def _published(publisher: Publisher, topic: str, size_bytes: int, began: float, delays: "Samples") -> BenchResult:
     """The measurements so far. The first event found the root and does not count."""
     events = publisher.sequence - 1
     return _result("pub", topic, events, size_bytes * events, time.perf_counter() - began, delays)
@@ -250,12 +251,12 @@ class Audience:
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(taking), IDLE_S)
 
-    def result(self, topic: str, lost: int) -> dict[str, Any]:
+    def result(self, topic: str, lost: int) -> BenchReceived:
         """The measurements. The first event starts the clock and is not counted in rates."""
         seconds = self._last_s - self._first_s
         share = (self._count - 1) / self._count if self._count > 1 else 0.0
         result = _result("sub", topic, self._count, self._size_bytes, seconds, self._delays, share=share)
-        return {**result, "lost": lost}
+        return BenchReceived(**structs.asdict(result), lost=lost)
 
 
 class Samples:
@@ -289,31 +290,28 @@ class Samples:
 
 def _result(
     what: str, topic: str, events: int, size_bytes: int, seconds: float, delays: Samples, *, share: float = 1.0
-) -> dict[str, Any]:
+) -> BenchResult:
     per_s: Callable[[float], float] = lambda count: round(share * count / seconds, 1) if seconds > 0 else 0.0  # noqa: E731
-    return {
-        "bench": what,
-        "topic": topic,
-        "events": events,
-        "bytes": size_bytes,
-        "seconds": round(seconds, 3),
-        "events_per_s": per_s(events),
-        "bytes_per_s": per_s(size_bytes),
-        "p50_ms": delays.percentile_ms(50),
-        "p99_ms": delays.percentile_ms(99),
-    }
+    p50_ms, p99_ms = delays.percentile_ms(50), delays.percentile_ms(99)
+    return BenchResult(
+        what, topic, events, size_bytes, round(seconds, 3), per_s(events), per_s(size_bytes), p50_ms, p99_ms
+    )
 
 
 MEANT = {"pub": "acknowledged after", "sub": "delay", "latency": "delay"}
 
 
-def _tell(result: dict[str, Any], *, as_json: bool) -> None:
+def _tell(result: BenchResult, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(result).decode())
         return
-    lost = f", {result['lost']:,} lost" if result.get("lost") else ""
-    times = [f"{name} {result[f'{name}_ms']} ms" for name in ("p50", "p99") if result[f"{name}_ms"] is not None]
+    lost = f", {result.lost:,} lost" if isinstance(result, BenchReceived) and result.lost else ""
+    times = [
+        f"{name} {time_ms} ms"
+        for name, time_ms in (("p50", result.p50_ms), ("p99", result.p99_ms))
+        if time_ms is not None
+    ]
     click.echo(
-        f"{result['events']:,} events in {result['seconds']:.2f} s{lost}: {result['events_per_s']:,.0f} events/s, "
-        f"{sized(result['bytes_per_s'])}/s" + (f"; {MEANT[result['bench']]} {', '.join(times)}" if times else "")
+        f"{result.events:,} events in {result.seconds:.2f} s{lost}: {result.events_per_s:,.0f} events/s, "
+        f"{sized(result.bytes_per_s)}/s" + (f"; {MEANT[result.bench]} {', '.join(times)}" if times else "")
     )

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from quillcast.cli.options import JSON, Place
+from quillcast.core.status.commands import CredentialsShown
 
 FILE = click.argument("file", type=Place(dir_okay=False, path_type=Path))
 
@@ -44,5 +45,5 @@ def show(file: Path, as_json: bool) -> None:
 
 
 def _tell(file: Path, principal: str, *, as_json: bool) -> None:
-    shown = msgspec.json.encode({"file": str(file), "principal": principal}).decode() if as_json else principal
+    shown = msgspec.json.encode(CredentialsShown(str(file), principal)).decode() if as_json else principal
     click.echo(shown)

@@ -10,6 +10,7 @@ from quillcast.cli.options import JSON, TEXT, Amount, Count, Place
 from quillcast.cli.running import interruptible, run
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
+from quillcast.core.status.commands import DemoEnded
 from quillcast.pipeline import extras
 
 ANSWER_TIMEOUT_S = 60.0  # an answer waits for a repair, and for repairs before it
@@ -152,7 +153,7 @@ def end(demo: str | None, as_json: bool) -> None:
     """End the running demo in good order, and start its audit."""
     _ask(demo, "end", object)
     if as_json:
-        click.echo(msgspec.json.encode({"ended": True}).decode())
+        click.echo(msgspec.json.encode(DemoEnded(ended=True)).decode())
 
 
 def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:

@@ -13,6 +13,7 @@ from quillcast.cli.options import JSON, TEXT, Place
 from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
+from quillcast.core.status.commands import ClientLineMade, ClientsRevoked, JoinLineMade
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.discovery import control
@@ -60,11 +61,11 @@ def command(
     """
     if invite:
         line = _asked(peering.network, "invite", attributes=dict(map(_attribute, certify)))
-        click.echo(msgspec.json.encode({"join": line}).decode() if as_json else line)
+        click.echo(msgspec.json.encode(JoinLineMade(line)).decode() if as_json else line)
         return
     if invite_client:
         line = _asked(peering.network, "invite_client")
-        click.echo(msgspec.json.encode({"line": line}).decode() if as_json else line)
+        click.echo(msgspec.json.encode(ClientLineMade(line)).decode() if as_json else line)
         return
     if revoke_client is not None:
         _revoke(peering.network, revoke_client, as_json=as_json)
@@ -138,7 +139,7 @@ def _revoke(network: str, line: str, *, as_json: bool) -> None:
     place = PeerRegistry(network)
     ended = sum(control.ask(place.control_path(each.contact), "revoke_client", int, line=line) for each in entries)
     if as_json:
-        click.echo(msgspec.json.encode({"disconnected": ended}).decode())
+        click.echo(msgspec.json.encode(ClientsRevoked(ended)).decode())
     else:
         what = "all lines for applications are" if line == ALL_LINES else "the line is"
         click.echo(f"{what} revoked; disconnected clients: {ended}")

@@ -5,13 +5,14 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
+from msgspec import structs
 
 from quillcast.cli.options import AS, DATA, JSON, TEXT, TOPIC, Amount, Count, Place
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
@@ -20,6 +21,7 @@ from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.tables import counted
 from quillcast.cli.templates import Template
 from quillcast.core.errors import EventTooLarge, NotAdmitted, NotDone, NotJoined, NotStable
+from quillcast.core.status.commands import PublishResult
 from quillcast.live.config import LiveConfig
 
 if TYPE_CHECKING:
@@ -124,9 +126,11 @@ def command(
     name = os.fsencode(key) if key else None
     began = time.monotonic()
     source = Source(messages, files, count, whole=whole)
-    told: dict[str, Any] = {"topic": topic, "published": 0, "wait": wait}
+    told = PublishResult(topic=topic, published=0, wait=wait, seconds=0.0)
+    published = 0
 
     async def publish_all(publisher: "Publisher") -> None:
+        nonlocal published
         limiter = RateLimiter(rate)
         async for payloads in source.portions():
             for payload in payloads:
@@ -134,13 +138,14 @@ def command(
                 template.next()
                 about = name and template.fill(name)
                 event = template.fill(payload)
-                if wait and not told["published"]:
+                if wait and not published:
                     await publisher.opened(wait, timeout_s)
                 await publisher.publish(event, key=about, attributes=more, timeout_s=timeout_s)
-                told["published"] += 1
+                published += 1
                 source.number += 1
 
     async def publish() -> None:
+        nonlocal told
         async with peering.node(data=data, live=_within(timeout_s), within_s=timeout_s) as node:
             waited_s = _waited(timeout_s, began) if peering.wait_for_network is None else 0.0
             tell_notices(node)
@@ -148,18 +153,19 @@ def command(
                 try:
                     await publish_all(publisher)
                 except EventTooLarge as problem:
-                    raise source.refused(problem, publisher, told["published"]) from problem
+                    raise source.refused(problem, publisher, published) from problem
                 awaited = wait or ("root" if publisher.reliable else None)
-                told.update(wait=awaited, alone=alone(node), looked_in=node.looked_in)
-                if told["published"] and awaited:
+                told = structs.replace(told, wait=awaited, alone=alone(node), looked_in=node.looked_in)
+                if published and awaited:
                     await _acknowledged(node, publisher, awaited, timeout_s, waited_s)
-                told["alone"] = alone(node)
-                _tell_reach(node, publisher, told, source)
+                told = structs.replace(told, alone=alone(node))
+                _tell_reach(node, publisher, source, published, alone=alone(node))
 
     def tell(**more: Any) -> None:
         if as_json:
             seconds = round(time.monotonic() - began, 3)
-            click.echo(msgspec.json.encode({**told, **more, "seconds": seconds}).decode())
+            result = structs.replace(told, published=published, seconds=seconds, **more)
+            click.echo(msgspec.json.encode(result).decode())
 
     try:
         run(publish())
@@ -192,13 +198,13 @@ def _waited(timeout_s: float, began: float) -> float:
     return min(time.monotonic() - began, max(0.0, timeout_s - _WAIT_S_MIN))
 
 
-def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any], source: "Source") -> None:
+def _tell_reach(node: "Node", publisher: "Publisher", source: "Source", published: int, *, alone: bool) -> None:
     """Print on standard error which peers the events cannot have reached, or that there were no events."""
-    if not told["published"]:
+    if not published:
         print(f"quillcast: nothing was published: {source.name} is empty", file=sys.stderr)
     if publisher.partitioned:
         print("quillcast: the network is partitioned: this holds on this side only", file=sys.stderr)
-    if told["published"] and told["alone"]:
+    if published and alone:
         problem = f"nobody got this: no other peer of network {node.network!r} is known here"
         print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
 

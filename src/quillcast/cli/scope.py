@@ -19,6 +19,7 @@ from quillcast.cli.options import AS_OPERATOR, JSON, NETWORK, SCOPE, TEXT, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError
+from quillcast.core.status.commands import PolicyChecked, RecoveryChecked, ScopeEntry, ScopeExported
 from quillcast.core.status.scopes import PolicyChange, ScopeStatus
 from quillcast.files import SETTINGS_BYTES_MAX, read_bytes
 
@@ -53,14 +54,8 @@ def check(context: click.Context, files: tuple[Path, ...], as_json: bool) -> Non
 
     checked = scope_files.check(tuple(dict.fromkeys(files)))
     for number, each in enumerate(checked):
-        scope = None if each.described is None or each.described.faults else each.described.scope
         if as_json:
-            faults = [fault._asdict() for fault in each.faults]
-            click.echo(
-                msgspec.json.encode(
-                    {"file": each.file, "scope": scope, "sentences": each.sentences, "errors": faults}
-                ).decode()
-            )
+            click.echo(msgspec.json.encode(each.report()).decode())
         elif each.sentences:
             click.echo("\n".join(["", each.file] if number else [each.file]))
             for sentence in each.sentences:
@@ -103,7 +98,7 @@ def serve(files: tuple[Path, ...], data: Path, state: Path | None, as_json: bool
                 name = await node.manage_scope(file, state=state)
                 scope = f"{name}@{node.address}"
                 told = f"scope {name}: members enter with --scope {scope}"
-                click.echo(msgspec.json.encode({"scope": name, "enter": scope}).decode() if as_json else told)
+                click.echo(msgspec.json.encode(ScopeEntry(name, scope)).decode() if as_json else told)
             sys.stdout.flush()
             await asyncio.Event().wait()
 
@@ -202,7 +197,7 @@ def export(name: str, file: Path, data: Path, as_json: bool) -> None:
 
     export_scope(name, data, file)
     if as_json:
-        click.echo(msgspec.json.encode({"scope": name, "file": str(file)}).decode())
+        click.echo(msgspec.json.encode(ScopeExported(name, str(file))).decode())
 
 
 @command.command(short_help="Print a join line of a running scope.")
@@ -217,7 +212,7 @@ def invite(name: str, network: str, credentials: "Credentials | None", as_json: 
     join_line = true.
     """
     line = scopeview.do(name, network, credentials, "invite_to_scope", str)
-    click.echo(msgspec.json.encode({"scope": name, "enter": line}).decode() if as_json else line)
+    click.echo(msgspec.json.encode(ScopeEntry(name, line)).decode() if as_json else line)
 
 
 def _policies(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
@@ -319,7 +314,7 @@ def check_policy(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
         except Nonconforming as broken:
             raise Nonconforming(f"policy {name} breaks a rule: {broken}") from None
     if as_json:
-        click.echo(msgspec.json.encode({"policy": name, "sha256": sha256, **report._asdict()}).decode())
+        click.echo(msgspec.json.encode(PolicyChecked(name, sha256, *report)).decode())
         return
     click.echo(
         f"{name} keeps the rules of policies with delivery {report.delivery}: checked in {report.groups} groups, "
@@ -361,7 +356,7 @@ def check_recovery(name: str, as_json: bool) -> None:
     except RepairsWrongly as broken:
         raise RepairsWrongly(f"recovery protocol {name} breaks a rule: {broken}") from None
     if as_json:
-        click.echo(msgspec.json.encode({"protocol": name, **report._asdict()}).decode())
+        click.echo(msgspec.json.encode(RecoveryChecked(name, *report)).decode())
         return
     click.echo(
         f"{name} keeps the rules of recovery protocols: checked in {report.domains} domains with {report.messages} "

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console
 
 from quillcast.core.errors import DiskFailed, LocalError
@@ -71,8 +72,8 @@ def _once(end: Callable[[], None]) -> Callable[[], None]:
 def judged(findings: Findings, failures: list[str]) -> str:
     """The judgement on the three sites, in a sentence."""
     summary = findings.summary()
-    what = f"{summary['delivered']:,} of {summary['expected']:,} deliveries: {summary['lost']} lost, "
-    what += f"{summary['duplicates']} repeated"
+    what = f"{summary.delivered:,} of {summary.expected:,} deliveries: {summary.lost} lost, "
+    what += f"{summary.duplicates} repeated"
     if findings.sound and not failures:
         return f"[bold green]✓[/] Every promise held, through kills and a change of policy. {what}"
     broken = [row["verdict"] for row in findings.verdicts if not row["holds"]]
@@ -124,7 +125,7 @@ class Performance:
         return figures, findings.sound
 
     def _figures(self, findings: Findings, report: Path) -> dict[str, Any]:
-        summary = findings.summary()
+        summary = msgspec.to_builtins(findings.summary())
         del summary["dropped"]  # its topics are reliable
         return {
             **summary,

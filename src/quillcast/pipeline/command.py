@@ -56,9 +56,9 @@ def print_findings(findings: Findings, console: Console) -> None:
     if findings.repairs:
         console.print(_repairs(findings))
     summary = findings.summary()
-    p50, p99 = (milliseconds(summary["delay_ms"][name]) for name in ("p50", "p99"))
-    made = f"{summary['delivered']:,} of {summary['expected']:,} deliveries made"
-    console.print(f"{summary['published']:,} events published, {made}; half within {p50}, 99 % within {p99}")
+    p50, p99 = (milliseconds(time_ms) for time_ms in (summary.delay_ms.p50, summary.delay_ms.p99))
+    made = f"{summary.delivered:,} of {summary.expected:,} deliveries made"
+    console.print(f"{summary.published:,} events published, {made}; half within {p50}, 99 % within {p99}")
     if misrouted := _misrouted(findings):
         console.print(misrouted)
     console.print(_verdicts(findings))

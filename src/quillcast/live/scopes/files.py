@@ -5,11 +5,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quillcast.core.errors import LocalError
+from quillcast.core.status.base import Status
 from quillcast.files import SCOPE_BYTES_MAX, read_text
 from quillcast.live.scopes.confined import ConfinedPolicy
 from quillcast.live.scopes.plugins import PolicyUnavailable, check_recovery, opened, unknown_filters
 from quillcast.protocol.scopes import config
-from quillcast.protocol.scopes.config import Admission, Described, Fault, FilterTable, ScopeFileWrong, TopicRule
+from quillcast.protocol.scopes.config import (
+    Admission,
+    Described,
+    Fault,
+    FilterTable,
+    ScopeFile,
+    ScopeFileWrong,
+    TopicRule,
+)
 from quillcast.protocol.scopes.filters import stops
 from quillcast.protocol.scopes.policies import first_line
 from quillcast.protocol.scopes.policy import Delivery, PolicyStopped
@@ -41,6 +50,30 @@ class Checked(NamedTuple):
     described: Described | None
     faults: list[Fault]
     sentences: list[str]
+
+    def report(self) -> "ScopeFileChecked":
+        """What `scope check` reports in JSON."""
+        scope = None if self.described is None or self.described.faults else self.described.scope
+        errors = tuple([ScopeFileError(*fault) for fault in self.faults])
+        return ScopeFileChecked(self.file, scope, tuple(self.sentences), errors)
+
+
+class ScopeFileError(Status, frozen=True):
+    """An error in a scope file."""
+
+    file: str
+    line: int
+    text: str
+
+
+class ScopeFileChecked(Status, frozen=True):
+    """A checked scope file."""
+
+    file: str
+    scope: ScopeFile | None
+    """The file's content; None if it has errors."""
+    sentences: tuple[str, ...]
+    errors: tuple[ScopeFileError, ...]
 
 
 def check(files: Sequence[Path]) -> list[Checked]:
