@@ -1,9 +1,10 @@
 """A peer: the composed layers. Only this file knows how the layers are stacked."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.bundle import Block, Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import UP
 from quillcast.core.errors import LocalError
@@ -28,6 +29,7 @@ from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scoping.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.orders import TopicOrders
 from quillcast.protocol.topics.parts import Parts
 from quillcast.protocol.topics.publishing.creating import CreateDone
@@ -190,7 +192,11 @@ class Peer:
 
     def awaited(self, name: str) -> list[Contact]:
         """Return the peers that were asked to let this one take part in a topic, and have not answered yet."""
-        return self.scribe.awaited(described(name).topic)
+        return self.awaited_for(described(name).topic)
+
+    def awaited_for(self, topic: bytes) -> list[Contact]:
+        """Return the same peers, for a topicId."""
+        return self.scribe.awaited(topic)
 
     def has_publisher(self, id_: bytes) -> bool:
         """Whether there is a publisher here with this PublisherId, whose application is not gone."""
@@ -212,6 +218,48 @@ class Peer:
     def handle(self, name: str, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
         self.topics.open_trees.handle(described(name).topic, handlers)
+
+    # ---- queries
+
+    def subscriptions_here(self) -> list[Subscription]:
+        """Return all local subscriptions."""
+        return list(self.topics.subscribing.all())
+
+    def descriptors(self) -> list[Descriptor]:
+        """Return the settings of all topics that this peer knows."""
+        return list(self.topics.descriptors.values())
+
+    def learn(self, descriptor: Descriptor) -> None:
+        """Take over a topic's settings, unless it knows later ones."""
+        self.topics.known.learn(descriptor)
+
+    def runs_managers(self) -> bool:
+        """Return whether managers of scopes run at this peer."""
+        return bool(self.scoping.managers)
+
+    def who_lags(self, publisher: Publisher, last: int) -> tuple[int, Walk]:
+        """Ask who holds up a publisher's events before `last`. Return a number for `end_walk`, and the answers."""
+        number = self.topics.inspection.who_lags(publisher, last)
+        return number, self.topics.inspection.walks[number]
+
+    def end_walk(self, number: int) -> None:
+        """Discard the answers."""
+        self.topics.inspection.end_walk(number)
+
+    def room_for(self, topic: bytes) -> int:
+        """Return how many bytes this peer, as the root of a topic, accepts from its own publishers now."""
+        return self.topics.flow_control.room_for(topic)
+
+    def lost_peers(self, since: float | None = None) -> list[Contact]:
+        """Return the peers that are lost, or those that were lost after a time, the latest last."""
+        lost = self.overlay.lost_peers
+        return list(lost) if since is None else [contact for contact, _ in lost.since(since)]
+
+    def early_blocks(self) -> Iterator[Block]:
+        """Yield the blocks of publishers that came to this root too early, and wait for earlier ones."""
+        return chain.from_iterable(self.topics.intake.early.lines.values())
+
+    # ---- leaving
 
     def leave(self, within_s: float | None = None) -> None:
         """Leave: wait a limited time until local events are safe, transfer topics, go. Then `left` is true."""

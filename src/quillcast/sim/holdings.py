@@ -45,7 +45,7 @@ def kept_bytes(peer: Peer) -> tuple[int, int]:
     for bundle in _kept(peer):
         largest = max(largest, bundle.size)
         kept.update((id(block), block.size) for block in bundle.blocks)
-    kept.update((id(block), block.size) for line in peer.scribe.parts.intake.early.lines.values() for block in line)
+    kept.update((id(block), block.size) for block in peer.early_blocks())
     return sum(kept.values()), largest
 
 

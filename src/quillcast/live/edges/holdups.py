@@ -17,15 +17,14 @@ class HoldUps:
         self._number: int | None = None
         self._walk: Walk | None = None
         if publisher.root is not None:
-            self._number = pump.call(peer.topics.inspection.who_lags, publisher, last)
-            self._walk = peer.topics.inspection.walks[self._number]
+            self._number, self._walk = pump.call(peer.who_lags, publisher, last)
 
     def __enter__(self) -> "HoldUps":
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._number is not None:
-            self._peer.topics.inspection.end_walk(self._number)
+            self._peer.end_walk(self._number)
 
     @property
     def peers(self) -> list[str]:
@@ -57,7 +56,7 @@ class HoldUps:
         if self._publisher.held_back:
             waits = "a topic that waits for slow subscribers (slow = wait)"
             return f"its root {self._named(root)} has no room for more of {waits}"
-        if here and self._peer.topics.flow_control.room_for(self._publisher.topic) <= 0:
+        if here and self._peer.room_for(self._publisher.topic) <= 0:
             cause = "the buffers of this peer, its root, are full"
         elif not here and self._peer.host.room(root) <= 0:
             cause = f"the link to its root {self._named(root)} has no room"
@@ -85,7 +84,7 @@ class HoldUps:
 
     def _awaited(self) -> list[Contact]:
         """The peers that were asked for the topic's root."""
-        return self._peer.scribe.awaited(self._publisher.topic)
+        return self._peer.awaited_for(self._publisher.topic)
 
     def _reasons(self) -> list[str]:
         """The reason for each peer that holds them up, as far as the root names them, and for the root itself."""
@@ -117,7 +116,7 @@ class HoldUps:
             return []
         if hold.paused:
             return [self._walk.root]
-        return [contact for contact in self._peer.overlay.lost_peers if hold.former.is_of(contact.node_id)]
+        return [contact for contact in self._peer.lost_peers() if hold.former.is_of(contact.node_id)]
 
     def _maybe(self) -> list[Contact]:
         """Lost peers for which the former root may have waited, although the new one knows no lease of them."""
@@ -126,8 +125,8 @@ class HoldUps:
         if hold is None or hold.paused:
             return []
         lease_s = hold.began_s + hold.hold_s  # at least the time that was left of it when the root began
-        lost = self._peer.overlay.lost_peers.since(self._peer.host.now() - hold.began_s - lease_s)
-        return [contact for contact, _ in lost if contact.node_id not in known][-NAMED_MAX:]
+        lost = self._peer.lost_peers(since=self._peer.host.now() - hold.began_s - lease_s)
+        return [contact for contact in lost if contact.node_id not in known][-NAMED_MAX:]
 
     @staticmethod
     def _named_nodes(walk: Walk) -> list[bytes]:

@@ -92,12 +92,12 @@ class Migration:
         former = self._presences.current
         if former.membership is not None:
             return
-        if former.peer.scoping.managers:
+        if former.peer.runs_managers():
             raise LocalError("it runs the managers of scopes; start it again as a member of the network")
         presence = await self._become_member()
-        for descriptor in list(former.peer.topics.descriptors.values()):
+        for descriptor in former.peer.descriptors():
             if descriptor.version > 0:
-                presence.pump.call(presence.peer.topics.known.learn, descriptor)
+                presence.pump.call(presence.peer.learn, descriptor)
         self._publishers.hold()
         self._presences.replace(presence)
         inboxes = [inbox for inbox in former.peer.subscribers() if isinstance(inbox, Inbox)]
@@ -133,7 +133,7 @@ class Migration:
         """Tell the former peer where readers made room and which subscriptions were closed."""
         while self._presences.former is former:
             await asyncio.sleep(_DRAIN_S)
-            for handle in list(former.peer.topics.subscribing.all()):
+            for handle in former.peer.subscriptions_here():
                 inbox = handle.subscriber
                 if isinstance(inbox, Inbox):
                     former.pump.call(former.peer.unsubscribe if inbox.closed else former.peer.drained, handle)

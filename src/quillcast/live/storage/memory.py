@@ -36,13 +36,13 @@ class Memory:
     def recall(self) -> None:
         """Restore the settings of topics from before the last stop."""
         for kept in self._store.topics():
-            self._pump.call(self._peer.topics.known.learn, msgspec.msgpack.decode(kept, type=Descriptor))
+            self._pump.call(self._peer.learn, msgspec.msgpack.decode(kept, type=Descriptor))
 
     async def keep(self) -> None:
         """Save the current state. A failing disk is reported and does not stop the node."""
         topics = {
             f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
-            for topic in self._peer.topics.descriptors.values()
+            for topic in self._peer.descriptors()
             if topic.version > 0
         }
         try:
