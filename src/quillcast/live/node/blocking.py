@@ -124,7 +124,10 @@ class BlockingNode:
     def publisher(
         self, topic: str, *, timed: bool = False, credentials: Credentials | None = None
     ) -> "BlockingPublisher":
-        """A publisher for one topic, see `Node.publisher`: `with node.publisher("sport/tennis") as publisher`."""
+        """A publisher for one topic, see `Node.publisher`: `with node.publisher("sport/tennis") as publisher`.
+
+        `timed`: each event has its own time of publication, and not that of its block.
+        """
         publisher = self._loop.run(self._node.publisher, topic, timed=timed, credentials=credentials)
         return BlockingPublisher(self._loop, publisher)
 

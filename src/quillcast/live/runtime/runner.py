@@ -46,7 +46,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def run_until(main: Coroutine[Any, Any, T], endings: Sequence[signal.Signals]) -> T:
-    """Run a coroutine as `run` does; these signals cancel it, if this is the main thread."""
+    """Run a coroutine as `run` does. `endings` are the signals that cancel it, if this is the main thread."""
     global _unsettled
     keep_freed_memory()
     allow_many_files()

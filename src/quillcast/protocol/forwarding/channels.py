@@ -71,7 +71,7 @@ class Sink(ABC):
         """The root of an ended term declared it stable below an index."""
 
     def may_be_owed(self, term: Term) -> bool:
-        """Is it still unknown whether it is owed an ended term?"""
+        """Whether it is still unknown if it is owed an ended term."""
         return False
 
     def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
@@ -200,7 +200,7 @@ class Channel:
             self.sink.skip(term, sorted(lost), "cut", runs, others)
 
     def waits_for(self, term: Term) -> bool:
-        """Does anything of an ended term wait here, for room or behind a gap?"""
+        """Whether anything of an ended term waits here, for room or behind a gap."""
         return any(True for _ in self.waiting(term))
 
     def waiting(self, term: Term) -> Iterator[Bundle]:

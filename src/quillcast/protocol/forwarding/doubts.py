@@ -48,7 +48,7 @@ class Doubt:
         return _size(self.lost.within(at, end) if came <= first else self.lost.within(0, min(at, end)))
 
     def has_moved(self, publisher: bytes, term: Term, other: Term) -> bool:
-        """Did this term's source number a publisher that another source numbers now, in the same session?"""
+        """Whether this term's source numbered a publisher that another one numbers now, in the same session."""
         return publisher in self.numbered and not _may_bring(term, other)
 
     def stands_at(self, publisher: bytes, index: int) -> None:
@@ -132,7 +132,7 @@ class Doubts:
             doubt.came[publisher] = end, index
 
     def stood_in(self, term: Term, positions: Range, events: int) -> bool:
-        """May `events` missing events of a publisher have been at doubted ones of these positions of a term?"""
+        """Whether `events` missing events of a publisher may have been at doubted ones of these positions of a term."""
         doubt = self.terms.get(term)
         if doubt is None or events > _size(doubt.lost.within(*positions)):
             return False

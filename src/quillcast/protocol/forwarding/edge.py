@@ -32,7 +32,7 @@ class Edge(LostEvents):
 
     owed = True
     begins_now = False
-    """Is it owed of a source's stream only what came after it began, and not what its peer finds there?"""
+    """Whether it is owed only what came of a source's stream after it began, and not what its peer finds there."""
 
     def room(self) -> int:
         return self.subscriber.room()
@@ -240,7 +240,7 @@ class Edge(LostEvents):
             self.doubts.age(self.publishers)
 
     def _waits(self) -> bool:
-        """Does anything wait behind a hole of its publisher, or behind a gap of its term?"""
+        """Whether anything waits behind a hole of its publisher, or behind a gap of its term."""
         held = any(cursor.held for cursor in self.publishers.values())
         return held or any(term_cursor.waiting for term_cursor in self.term_cursors())
 
@@ -304,7 +304,7 @@ class Edge(LostEvents):
             self._look_again(block.publisher, cursor)
 
     def _look_again(self, publisher: bytes, cursor: PublisherCursor) -> None:
-        """More of a publisher was delivered: is there still a hole in what arrived?"""
+        """Return whether there is still a hole in what arrived of a publisher, after more of it was delivered."""
         if not self._holes_before(cursor):
             self.holes.pop(publisher, None)  # any further hole begins now
         self._look_for_hole(publisher, cursor)

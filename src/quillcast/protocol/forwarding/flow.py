@@ -49,11 +49,11 @@ class Flow:
         self.channels: tuple[Channel, ...] = ()
 
     def restrict(self, *, restricted: bool) -> None:
-        """Does a list name publishers from now on?"""
+        """Set whether a list names publishers from now on."""
         self.restricted = restricted
 
     def keep(self, *, keeps: bool) -> bool:
-        """Are arriving bundles kept from now on until nobody needs them? Returns whether they were until now."""
+        """Set whether arriving bundles are kept until nobody needs them. Returns whether they were until now."""
         kept, self.keeps = self.keeps, keeps
         return kept
 
@@ -66,7 +66,7 @@ class Flow:
 
     @property
     def begun(self) -> bool:
-        """Does this peer know a term of the topic?"""
+        """Whether this peer knows a term of the topic."""
         return self.current.term != NO_TERM
 
     @property
@@ -81,7 +81,7 @@ class Flow:
         return seen.contiguous_from(start) if keeps else max(start, seen.end)  # `Stream.frontier`, inline
 
     def is_reliable(self, term: Term) -> bool:
-        """Is a live term of a reliable session? A source's stream may have begun before the present session."""
+        """Whether a live term is of a reliable session. A source's stream may have begun before the present one."""
         stream = self.others.get(term)
         return self.keeps if stream is None else stream.keeps
 
@@ -145,7 +145,7 @@ class Flow:
         return self.restricted and not (term.owned or term.of_source)
 
     def denies(self, bundle: Bundle, stream: Stream | None, sender: bytes) -> bool:
-        """Is a neighbour's bundle, of a live stream or none, from a peer that may not publish?"""
+        """Whether a neighbour's bundle, of a live stream or none, is from a peer that may not publish."""
         return self.disowns(bundle.envelope.term) or (
             stream is not None and stream.barred and stream.is_beyond(sender, bundle)
         )
@@ -222,7 +222,7 @@ class Flow:
         return told_age(now - came.at) if 0 < self.current.seen.end <= came.end else 0
 
     def may_recall(self, term: Term, end: int) -> bool:
-        """Is this an ended term that was not discarded already, up to that end?"""
+        """Whether this is an ended term that was not yet discarded up to that end."""
         return term < self.term and self.live(term) is None and end > self.past.forgotten.get(term, -1)
 
     def settle(self, term: Term, stable: int) -> bool:
@@ -247,7 +247,7 @@ class Flow:
             self.open_past().note_forgotten(new, now)
 
     def knows(self, term: Term) -> bool:
-        """Does this peer remember this term, live or ended?"""
+        """Whether this peer remembers this term, live or ended."""
         return self.live(term) is not None or term in self.past or term in self.past.forgotten
 
     def held(self, now: float) -> Held:
@@ -397,7 +397,7 @@ class Flow:
         return owed.start if owed else None
 
     def waits_for(self, term: Term) -> bool:
-        """Does a channel keep bundles of an ended term, for lack of room or behind a gap?"""
+        """Whether a channel keeps bundles of an ended term, for lack of room or behind a gap."""
         return any(channel.waits_for(term) for channel in self.channels)
 
     def reopen(self, term: Term, start: int) -> None:

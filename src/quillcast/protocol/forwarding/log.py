@@ -28,7 +28,7 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Do the buffers exceed the bound?"""
+        """Whether the buffers exceed the bound."""
         return self.used_bytes > self.limit_bytes
 
 

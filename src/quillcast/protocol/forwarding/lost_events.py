@@ -206,7 +206,7 @@ class LostEvents(OwedTerms):
             self._lose_events(publisher, cursor.lost.missing(expected, before), former, "overtaken")
 
     def _was_told(self, publisher: bytes, missing: Range, before: Position) -> bool:
-        """Were a publisher's missing events before one at a position reported by their positions?"""
+        """Whether a publisher's missing events before one at a position were reported by their positions."""
         cursor = self.publishers[publisher]
         if self.doubts is None or cursor.awaited.within(*missing):
             return False

@@ -20,7 +20,7 @@ from quillcast.protocol.forwarding.ledger import Run, RunsByTerm, within
 
 
 class Readmits(IntEnum):
-    """May an owed event come again in another term?"""
+    """Whether an owed event may come again in another term."""
 
     NO = 0
     BY_SETTINGS = 1
@@ -138,19 +138,19 @@ class OwedTerms(Sink):
         return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
     def waits_in(self, term_cursor: TermCursor) -> bool:
-        """Does a gap of this term delay later events, although gaps of the present term do not?"""
+        """Whether a gap of this term delays later events, although gaps of the present term do not."""
         return False
 
     def _waits_for_gaps(self, term_cursor: TermCursor) -> bool:
         return (self.ordered and term_cursor.owed) or self.waits_in(term_cursor)
 
     def _in_order(self, term: Term) -> bool:
-        """Is the order of this term's events kept, or was it in an earlier session?"""
+        """Whether the order of this term's events is kept, or was in an earlier session."""
         term_cursor = self.term_cursor(term)
         return self.ordered or (term_cursor is not None and self.waits_in(term_cursor))
 
     def _is_owed_late(self, term: Term) -> bool:
-        """Is an event of this term that comes after a later one of its publisher reported lost?"""
+        """Whether an event of this term that comes after a later one of its publisher is reported lost."""
         term_cursor = self.term_cursor(term)
         return self.ordered or (bool(self.readmits) and term_cursor is not None and term_cursor.owed)
 

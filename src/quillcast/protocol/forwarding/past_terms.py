@@ -77,7 +77,7 @@ class PastTerms(dict[Term, EndedStream]):
         return sum(bundle.size for past in self.values() for bundle in past.bundles)
 
     def holds(self, blocks: Iterable[Block]) -> bool:
-        """Are these events kept?"""
+        """Whether these events are kept."""
         kept = sequences_of(run for past in self.values() for run in runs_of(*past.bundles))
         return all(
             block.publisher in kept and kept[block.publisher].covers(block.first, block.last) for block in blocks

@@ -47,7 +47,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
     numbered_here: ClassVar[bool] = False
     """Is it this peer that numbers the events? Then it has them all, and takes none from others."""
     barred: ClassVar[bool] = False
-    """Is nothing taken from the source itself but what is missing before its last known event?"""
+    """Whether only events before the last known one are accepted from the source itself."""
 
     def add(self, bundle: Bundle) -> bool:
         """Record a bundle's range. False for a repeat."""
@@ -56,7 +56,7 @@ class Stream(msgspec.Struct, gc=False, eq=False):
         return self.seen.add(bundle.envelope.first, bundle.last)
 
     def is_beyond(self, sender: bytes, bundle: Bundle) -> bool:
-        """Does a bundle come straight from the source, and go further than everything before?"""
+        """Whether a bundle comes straight from the source, and goes further than everything before."""
         return self.term.is_of(sender) and bundle.last > self.seen.end
 
     @property
@@ -197,12 +197,12 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         return True
 
     def was_there(self, at: float) -> bool:
-        """Is it known that all its events existed by a time?"""
+        """Whether it is known that all its events existed by a time."""
         return self.is_dated and self.came.at <= at
 
     @property
     def is_dated(self) -> bool:
-        """Has any peer said since when all its events have existed?"""
+        """Whether a peer has said since when all its events have existed."""
         return 0 < self.end <= self.came.end
 
     def there_for(self, now: float) -> int | None:

@@ -1,4 +1,12 @@
-"""The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
+"""The forwarding table: topics and their flows. `ForwardingTable.arrive` takes a bundle from a link to all channels.
+
+`Peer.bundle` calls it, and does a few things first. It drops a bundle whose term is too large to exist
+(`Terms.believes`). A bundle of kind `UP` carries events of publishers to the root: it goes to `Intake.up` instead, and
+the bundles that the root makes of them begin with `ForwardingTable.move`. A bundle with tags goes to `Tracing.arrive`,
+which calls `arrive` and then reports what became of the bundle. A bundle of a multicast mechanism comes by
+`Peer.datagram`: `Scoping.datagram` drops it or gives it its record at this member, and then it arrives as any other.
+
+What `arrive` does:
 
 1. Find the flow of the bundle's topic. An unknown term is announced to the control plane. If its session is unknown,
    the bundle waits for the session. Bundles that this peer numbered itself are refused, and so are those of a root
@@ -28,7 +36,7 @@ class FlowListener(Protocol):
     """What the control planes learn about flows, at once and on a bundle's path: keep it short."""
 
     def holds(self, flow: Flow, session: int) -> bool:
-        """Does a bundle of a session wait until this peer learns of that session?"""
+        """Return whether a bundle of a session waits until this peer learns of that session."""
         ...
 
     def new_term(self, flow: Flow, term: Term) -> None:
@@ -69,19 +77,19 @@ class ForwardingTable:
         self._turn = 0  # which of the channels to a peer continues first
 
     def tell(self, listener: FlowListener) -> None:
-        """The control plane that is told about bundles."""
+        """Set the control plane that is told about bundles."""
         self.listener = listener
 
     def enter_by(self, topic: bytes, entrance: Filter) -> None:
-        """Bundles of a topic pass this before they are recorded."""
+        """Let bundles of a topic pass this filter before they are recorded."""
         self.entrances[topic] = entrance
 
     def guard(self, borders: Mapping[bytes, Filter]) -> None:
-        """Bundles of these topics without a routing record pass this where they enter a scope."""
+        """Let bundles without a routing record pass the filter of their topic, where they enter a scope."""
         self.borders = borders
 
     def pass_recorded(self, recorded: Filter) -> None:
-        """Bundles with a routing record pass this when they arrive."""
+        """Let bundles with a routing record pass this filter when they arrive."""
         self.recorded = recorded
 
     def open(self, flow: Flow) -> Flow:
@@ -147,12 +155,12 @@ class ForwardingTable:
         return why
 
     def take_held(self, flow: Flow) -> None:
-        """This peer learned of a session: take the bundles that waited for it."""
+        """Take the bundles that waited for a session which this peer has now learned of."""
         for sender, bundle in self.held.pop(flow.topic, ()):
             self.arrive(sender, bundle)
 
     def link_lost(self, contact: Contact) -> None:
-        """A link is gone. Drop bundles held for an unknown session; the link's credit is reset."""
+        """Drop the bundles of a lost link that wait for an unknown session. The credit of the link begins anew."""
         for topic, held in list(self.held.items()):
             gone = [bundle for sender, bundle in held if sender.node_id == contact.node_id]
             self.held[topic] = [(sender, bundle) for sender, bundle in held if sender.node_id != contact.node_id]
@@ -191,7 +199,7 @@ class ForwardingTable:
         return True
 
     def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
-        """There is credit towards a peer again: the channels that lead to it continue, each first in its turn."""
+        """Continue the channels to a peer, which gave credit again. They take turns at being first."""
         waiting = [(flow, channel) for flow, channel in ways if channel.cursor < flow.log.end]
         first = self._turn % len(waiting) if waiting else 0
         self._turn += 1
@@ -266,6 +274,6 @@ class _Nobody:
 
 
 def _fills_front(flow: Flow, bundle: Bundle) -> bool:
-    """Does a repair contain the first missing event of its term?"""
+    """Return whether a repair contains the first missing event of its term."""
     front = flow.front(bundle.envelope.term)
     return front is not None and bundle.envelope.first <= front < bundle.last

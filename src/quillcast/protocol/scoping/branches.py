@@ -146,7 +146,7 @@ class Branches:
 
 
 def _hangs_below_overlay(assignment: Assignment) -> bool:
-    """Is the member's place in a topic's tree below the overlay's peers, rather than below those of a superscope?"""
+    """Whether the member is below peers of the overlay in a topic's tree, and not below those of a superscope."""
     return assignment.ring is not None and (assignment.ring == 0 or assignment.depth == FIRST_DEPTH)
 
 

@@ -45,11 +45,11 @@ class Question(msgspec.Struct):
     found: ScopeFound | None = None
     says: ScopeSays | None = None
     lost: bool = False
-    """Did the link to that peer break, or could it not be opened?"""
+    """Whether the link to that peer broke, or could not be opened."""
 
     @property
     def answered(self) -> bool:
-        """Has the answer come, or is there none to wait for?"""
+        """Whether the answer has come, or there is none to wait for."""
         return self.found is not None or self.says is not None or self.lost
 
 
@@ -120,7 +120,7 @@ class Questions:
             self._remember(at)
 
     def _is_of(self, at: ScopeAt, scope: bytes) -> bool:
-        """Did the key of this scope sign that, as far as this peer knows it?"""
+        """Whether the key of this scope signed that, as far as this peer knows it."""
         known, new = self.remembers(scope), at.succession
         return new.scope == scope and succession.is_genuine(new) and (known is None or known.succession.key == new.key)
 

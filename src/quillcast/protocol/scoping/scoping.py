@@ -158,12 +158,12 @@ class Scoping:
         self._set_beat(lease_s)
 
     def found(self, party: Party) -> None:
-        """The manager of one of this peer's scopes runs there."""
+        """Note where the manager of one of this peer's scopes runs."""
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.found(party))
 
     def not_found(self, scope: bytes, why: str, *, for_good: bool = False) -> None:
-        """It was not found yet, for this reason; `for_good`: it will not be."""
+        """Note why the manager of a scope was not found. `for_good`: the search is over."""
         if self.controller is not None:
             self.controller.membership.not_found(scope, why, for_good=for_good)
 
@@ -178,33 +178,33 @@ class Scoping:
         self, superseded: Callable[[bytes, int, Contact], None], obstructed: Callable[[bytes, str, str], None],
         refused: Callable[[str], object],
     ) -> None:  # fmt: skip
-        """These hear what becomes of managers here (see the attributes)."""
+        """Set who hears what becomes of managers here (see the attributes)."""
         self.superseded, self.obstructed, self.refused = superseded, obstructed, refused
 
     def set_policies(self, scope: bytes, settings: tuple[TopicRule, ...]) -> bool:
-        """The operator set these policies in a scope that is managed here. False: its manager has ended."""
+        """Have a scope that is managed here go by policies of its operator. Returns False if its manager has ended."""
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].set_policies(settings))
         return scope in self.managers
 
     def policies_changed(self, scope: bytes) -> None:
-        """The manager of a scope is to go by other policies, which its configuration gives it by now."""
+        """Have the manager of a scope go by the policies that its configuration has now."""
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].policies_changed())
 
     def policy_answered(self, scope: bytes, topic: bytes) -> None:
-        """The policy of a topic in a scope that is managed here was asked, and has answered or was stopped."""
+        """Have the manager go on with a topic whose policy was asked, and has answered or was stopped."""
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].policy_answered(topic))
 
     @property
     def is_refused(self) -> bool:
-        """Does a scope not admit this peer that is to be its member?"""
+        """Whether one of the scopes that this peer is to be a member of does not admit it."""
         return any(each.refused for each in self._owners())
 
     @property
     def is_unmanaged(self) -> bool:
-        """Does the manager of a scope of this peer not run where it was asked?"""
+        """Whether the manager of one of this peer's scopes did not run where it was asked."""
         return any(each.unmanaged and each.is_found for each in self._owners())
 
     def _owners(self) -> Iterable[Owner]:
@@ -222,12 +222,12 @@ class Scoping:
         return next((member.party.contact for member in members if member is not None), None)
 
     def remembered(self) -> list[Orders]:
-        """What to go by after a restart while managers are silent, of each scope that this peer is a member of."""
+        """The orders of each scope that this peer is a member of, to follow after a restart until managers answer."""
         known = ((owner.orders, owner.refused) for owner in self._owners())
         return [remembered(orders) for orders, refused in known if orders is not None and not refused]
 
     def name(self, topic: bytes) -> str:
-        """The name of the scope in which this peer takes part in a topic, else of its first; empty if it is in none."""
+        """The scope in which this peer takes part in a topic, or else its first scope; empty if it has none."""
         ordering = self.controller.membership.ordering(topic) if self.controller is not None else None
         if ordering is not None:
             return ordering.name
@@ -248,7 +248,7 @@ class Scoping:
     # ---- clients
 
     def client_left(self, id_: bytes) -> None:
-        """A client is gone."""
+        """Forget a client that is gone."""
         self.direct.client_left(id_)
         self._carry_out(id_, self.hosting.leave(id_))
 
@@ -288,7 +288,7 @@ class Scoping:
         return [*closest, *parent] if doing == "publishes" else [*parent, *closest]
 
     def withdraw(self) -> bool:
-        """Take part in no topic any more. True once no bundles of others pass through here, or no manager answers."""
+        """Stop taking part in topics. Returns True once no bundles of others pass here, or no manager answers."""
         if self.controller is None or not any(tree.forwards for tree in self.trees.values()):
             return True
         if not self.withdrawing:
@@ -309,12 +309,12 @@ class Scoping:
     # ---- inputs
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
-        """The answer to a measurement that this or another layer requested."""
+        """Take the answer to a measurement that this or another layer requested."""
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.measured(contact.node_id, proximity))
 
     def datagram(self, bundle: Bundle) -> Bundle | None:
-        """A bundle came over a multicast mechanism: as it is here, or None if it ends here.
+        """Give a bundle of a multicast mechanism its record at this member. Returns None if it ends here.
 
         No credit bounds what comes that way, so nothing is kept that has to wait: a bundle of a term or session that is
         not known yet, or for which there is no room. Like any other that was lost, it is asked for later.
@@ -372,7 +372,7 @@ class Scoping:
             self.host.trace(Mark("uninvited"))
 
     def _disproof(self, sender: Contact, control: Control) -> Succession | None:
-        """What shows an old manager that it is one."""
+        """Return what proves to a former manager that another one has replaced it."""
         if isinstance(control.message, Registration) and control.to in self.managers:
             members = self.managers[control.to][0].members
             return members.disproof(control.message.member.id, control.message.succession)
@@ -485,7 +485,7 @@ class Scoping:
             self.branches.invite(controller, self.beats)
 
     def _heed_refusals(self, controller: LocalController) -> None:
-        """Applications here get the error for what this peer has no right to, also what began when it had."""
+        """Give applications here the error for what this peer may not do (any longer)."""
         if topics := controller.membership.refused_in():
             for topic in topics:
                 for doing, why in controller.membership.refusals(topic):
@@ -494,7 +494,7 @@ class Scoping:
             self._tell_roles(controller)
 
     def _follow_bounds(self, controller: LocalController) -> bool:
-        """Go by what scopes bound now: is that something else than before?"""
+        """Apply the bounds of scopes. Returns whether they changed."""
         bounds, former = controller.membership.bounds(), self.bounds
         if bounds == former:
             return False
@@ -521,7 +521,7 @@ class Scoping:
             self.overlay.enter(others, had_place=self.had_place)
 
     def _install(self, controller: LocalController | None) -> None:
-        """Have bundles take the channels that are ordered now."""
+        """Install the channels that are ordered now."""
         groups = controller.membership.groups() if controller is not None else {}
         if groups != self.groups:
             self.groups = groups
@@ -585,14 +585,14 @@ class Scoping:
         return members
 
     def _is_behind(self) -> bool:
-        """Are events of topics whose policy changes missing here that were known of at the last sign of life?"""
+        """Whether events are missing, in topics whose policy changes, that were known at the last sign of life."""
         former, trees = self.known_ends, [self.trees[each] for each in self.installing.changing if each in self.trees]
         self.known_ends = {tree.topic: Position(tree.term, tree.known_end) for tree in trees}
         here = (Position(tree.term, tree.frontier) for tree in trees)
         return any(position < former.get(tree.topic, position) for tree, position in zip(trees, here, strict=True))
 
     def _recorded(self, bundle: Bundle) -> Bundle | None:
-        """A bundle arrived with a routing record: does it belong here?"""
+        """Return a bundle with a routing record as it is at this member, or None if it does not belong here."""
         if self.controller is None:
             return without_record(bundle)
         return self.installing.arrived(self.controller, bundle)

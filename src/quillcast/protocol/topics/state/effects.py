@@ -1,4 +1,4 @@
-"""Orders from a part of this layer to a part above it. `Scribe` carries each order out at once.
+"""Orders from a part of this layer to a part above it. `TopicOrders` carries each one out at once.
 
 An order is a value, so a test of a part can compare the orders that one input leads to.
 """

@@ -153,7 +153,10 @@ class Tracing:
         self._tell(bundle, bundle, None, "", publisher)
 
     def arrive(self, sender: Contact, bundle: Bundle) -> None:
-        """Pass on a bundle with tags that arrived, and report to the askers that trace it."""
+        """Pass on a bundle with tags as any other (`ForwardingTable.arrive`), and report to the askers that trace it.
+
+        It is told here, not as a listener of the table: it must know why a bundle was refused, too.
+        """
         stopped = self.table.arrive(sender, bundle)
         entered = self.table.recorded(bundle) if bundle.envelope.record and not stopped else bundle
         self._tell(bundle, entered or bundle, sender, stopped, None)
