@@ -29,7 +29,9 @@ from tests.live.scopes.agents_in_need import NeverEnds
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "scope-files.md").read_text()
-NORTH, SENTENCES, RIGHTS, REFUSAL, ERROR = (block for _, block in re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL))
+NORTH, SENTENCES, RELOADED, RIGHTS, REFUSAL, ERROR = (
+    block for _, block in re.findall(r"```(\w*)\n(.*?)```", PAGE, re.DOTALL)
+)
 HUB = (ROOT / "examples" / "policies" / "pinned_file" / "around_hub.py").read_text()
 PINNED = f"""\
 name = "lab"
@@ -223,6 +225,7 @@ def test_policies_are_completed(quillcast: Commands) -> None:
         "members",
         "policy",
         "recovery",
+        "reload",
         "serve",
         "show",
         "topics",
@@ -313,7 +316,7 @@ def test_a_member_that_registers_for_topics_it_has_no_right_to_is_refused_and_ot
     why = err.strip().removeprefix("quillcast: ")
     assert re.fullmatch(
         "scope site does not let member [0-9a-f]{32} publish in topic prices/gold: add it to publishers in the rule "
-        "for prices/# in the scope's file and start the scope's manager again",
+        "for prices/# in the scope's file, and run: quillcast scope reload site",
         why,
     ), err
     assert quillcast.run("pub", "prices/gold", "true")[0] == 0, "peers outside are no members"
@@ -476,6 +479,38 @@ def test_a_running_scope_is_shown_and_a_policy_that_is_set_outlives_its_manager(
     assert "no member of scope site takes part in topic" in quillcast.run("scope", "tree", "site", "news/a")[2]
 
 
+def test_a_running_scope_goes_by_its_changed_file_unless_that_is_wrong(quillcast: Commands) -> None:
+    site = Path("north.toml")
+    site.write_text(NORTH.replace('superscopes = ["campus"]\n', ""))
+    manager = quillcast.start("scope", "serve", "north.toml", "--data", "manager")
+    manager.line()
+    reload = "scope", "reload", "site-north"
+    assert quillcast.run(*reload) == (0, "scope site-north goes by north.toml as it is now\n  nothing differs\n", "")
+    site.write_text(site.read_text().replace("= 200", "= 300").replace("subscribers_max = 50\n", ""))
+    assert quillcast.run(*reload) == (0, RELOADED, "")
+    assert quillcast.json("scope", "show", "site-north")["members_max"] == 300
+    site.write_text(site.read_text().replace("= 300", "= 0"))
+    code, out, err = quillcast.run(*reload)
+    assert (code, out) == (2, "")
+    assert err == "quillcast: north.toml:8: limits.members_max: expected int >= 1\n"
+    assert quillcast.json("scope", "show", "site-north")["members_max"] == 300
+    site.write_text(site.read_text().replace("= 0", "= 300").replace('policy = "delay_optimised"', 'policy = "star"'))
+    changed = quillcast.json(*reload)
+    assert changed["now"] == ["news/+: Topics that match news/+ use policy star."]
+    assert (changed["topics"], changed["dismissed"], changed["file"]) == ([], [], "north.toml")
+    assert quillcast.run("scope", "reload", "elsewhere")[0] == 2
+
+
+def test_a_scope_whose_manager_runs_elsewhere_is_reloaded_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scopeview, "find", lambda *_: scopeview.Found([], manages=False, here=""))
+    status = ScopeStatus(
+        "33" * 16, "127.0.0.1:3", "site", "55" * 16, "site.toml", epoch=1, lease_s=5.0, rules=(), members=(), topics=()
+    )
+    monkeypatch.setattr(scopeview, "ask_manager", lambda *_: status)
+    with pytest.raises(LocalError, match=r"the manager of scope site runs at 127\.0\.0\.1:3, and not here"):
+        scopeview.reload("site", "test")
+
+
 def test_commands_that_publish_or_create_are_admitted_by_the_node_id_that_they_keep(quillcast: Commands) -> None:
     store = Store(Path("member"))
     node_id = store.identity().node_id.hex()
@@ -551,7 +586,7 @@ def test_a_scope_is_shown_and_changed_where_only_another_peer_of_its_network_run
     assert (code, out) == (2, "")
     assert re.fullmatch(
         "quillcast: scope site takes no changes from the credentials [0-9a-f]{32}: add them to operators in the "
-        "scope's file, and start its manager again\n",
+        "scope's file, and run: quillcast scope reload site\n",
         err,
     )
     assert "scope site: refused a change that peer" in manager.line(2)

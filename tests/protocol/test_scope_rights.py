@@ -79,7 +79,7 @@ def refusal(site: Guarded, number: int, verb: str) -> str:
     key = {"publish": "publishers", "subscribe": "subscribers"}[verb]
     return (
         f"scope site does not let member {site.node(number)} {verb} in topic {site.name}: add it to {key} in the rule "
-        "for news/# in the scope's file and start the scope's manager again"
+        "for news/# in the scope's file, and run: quillcast scope reload site"
     )
 
 

@@ -200,6 +200,24 @@ def export(name: str, file: Path, data: Path, as_json: bool) -> None:
         click.echo(msgspec.json.encode(ScopeExported(name, str(file))).decode())
 
 
+@command.command(short_help="Apply the changed file of a running scope.")
+@SCOPE
+@JSON
+@NETWORK
+def reload(name: str, network: str, as_json: bool) -> None:
+    """Have the manager of the scope NAME read the scope's file again, and say what that changes.
+
+    Run this on the manager's machine. Members, clients and senders learn at once what differs. If the file has an
+    error, the command prints it with its line, and everything stays as it is.
+    """
+    reloaded = scopeview.reload(name, network)
+    if as_json:
+        click.echo(msgspec.json.encode(reloaded).decode())
+        return
+    for line in scopeview.reloaded(reloaded):
+        click.echo(line)
+
+
 @command.command(short_help="Print a join line of a running scope.")
 @SCOPE
 @AS_OPERATOR

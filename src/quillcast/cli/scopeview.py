@@ -14,6 +14,7 @@ from quillcast.core.status.scopes import (
     ScopeClient,
     ScopeMember,
     ScopeMemory,
+    ScopeReload,
     ScopeRule,
     ScopeSender,
     ScopeStatus,
@@ -105,6 +106,17 @@ def do(name: str, network: str, credentials: "Credentials | None", ask: Ask, kin
         network, [entry], "change_scope", kind, timeout_s=REMOTE_S, first_only=True,
         scope=name, signed=msgspec.to_builtins(signed),
     )  # fmt: skip
+
+
+def reload(name: str, network: str) -> ScopeReload:
+    """Have a scope's manager on this machine read its file again. Raises `LocalError` if it runs elsewhere."""
+    found = find(name, network)
+    if not found.manages:
+        raise LocalError(
+            f"the manager of scope {name} runs at {ask_manager(name, network).address}, and not here as this user: run "
+            "this command there, beside the scope's file"
+        )
+    return ask_one(network, found.entries[:1], "reload_scope", ScopeReload, timeout_s=REMOTE_S, scope=name)
 
 
 def memory(known: ScopeMemory) -> Iterator[str]:
@@ -277,10 +289,26 @@ def tree(status: ScopeStatus, topic: ScopeTopic) -> Iterator[str]:
 def change(changed: PolicyChange) -> Iterator[str]:
     """Describe the effects of a policy change."""
     for topic in changed.topics:
-        yield f"{topic.name}: {policy(topic.before)} -> {policy(topic.after)}"
+        yield f"{topic.name}: {_carried(topic.before)} -> {_carried(topic.after)}"
     if not changed.topics:
         yield f"scope {changed.scope}: no topic in use is affected"
     yield from rules(changed.rules)
+
+
+def reloaded(changed: ScopeReload) -> Iterator[str]:
+    """Describe what a scope's file changed."""
+    yield f"scope {changed.scope} goes by {changed.file} as it is now"
+    yield from (f"  no longer: {sentence}" for sentence in changed.before)
+    yield from (f"  now: {sentence}" for sentence in changed.now)
+    yield from (f"  no longer a member: {member}" for member in changed.dismissed)
+    for topic in changed.topics:
+        yield f"  topic in use: {topic.name}: {_carried(topic.before)} -> {_carried(topic.after)}"
+    if not (changed.before or changed.now or changed.dismissed or changed.topics):
+        yield "  nothing differs"
+
+
+def _carried(rule: ScopeRule | None) -> str:
+    return policy(rule) if rule is not None else "not carried"
 
 
 def policy(rule: ScopeRule) -> str:

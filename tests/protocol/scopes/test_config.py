@@ -285,11 +285,11 @@ def test_who_may_publish_is_who_is_listed_or_has_the_certificate_and_a_refusal_s
     bob = party("bob").id.hex()
     assert why(party("bob"), {"organization": "South"}) == (
         f"scope site does not let member {bob} publish in topic prices/gold: add it to publishers in the rule for "
-        "prices/# in the scope's file and start the scope's manager again, or have it join the network with a "
+        "prices/# in the scope's file, and run: quillcast scope reload site; or have it join the network with a "
         "certificate that has organization = North"
     )
     assert why(party("lab"), {}).startswith("scope site does not let member 6c61622e"), (
         "a peer is no scope of that name"
     )
-    assert why(party("alice"), north, "subscribes").endswith("and start the scope's manager again")
+    assert why(party("alice"), north, "subscribes").endswith("and run: quillcast scope reload site")
     assert not why_not(TopicRule(pattern="#"), "site", party("bob"), {}, "prices/gold", "subscribes")

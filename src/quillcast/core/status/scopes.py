@@ -226,12 +226,29 @@ class PolicyChange(Status, frozen=True):
     """The topics in use to which another rule now applies."""
 
 
+class ScopeReload(Status, frozen=True):
+    """The result of `scope reload`: what differs since the manager read the scope's file before."""
+
+    scope: str
+    """The scope's name."""
+    file: str
+    """The file."""
+    before: tuple[str, ...]
+    """What no longer holds, in sentences."""
+    now: tuple[str, ...]
+    """What holds now, in sentences."""
+    topics: tuple["TopicPolicy", ...]
+    """The topics in use with another policy."""
+    dismissed: tuple[str, ...]
+    """The members that are no longer admitted: nodeIds, and names of scopes."""
+
+
 class TopicPolicy(Status, frozen=True):
     """The policy of a topic before and after a change."""
 
     name: str
     """The topic's name."""
-    before: ScopeRule
-    """The rule until now."""
-    after: ScopeRule
+    before: ScopeRule | None
+    """The rule until now; None: the scope did not carry the topic."""
+    after: ScopeRule | None
     """The rule from now on."""

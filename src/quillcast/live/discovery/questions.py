@@ -87,6 +87,12 @@ class UnsetPolicyQuestion(PeerQuestion, frozen=True, tag="unset_policy"):
     pattern: str
 
 
+class ReloadScopeQuestion(PeerQuestion, frozen=True, tag="reload_scope"):
+    """Read the file of a scope again, and apply what differs: a `ScopeReload`."""
+
+    scope: str
+
+
 class ScopeQuestion(PeerQuestion, frozen=True, tag="scope"):
     """A scope whose manager may run elsewhere: a `ScopeView`."""
 
@@ -140,8 +146,8 @@ class HoldUpsQuestion(PeerQuestion, frozen=True, tag="hold_ups"):
 
 OF_NODES: tuple[type[PeerQuestion], ...] = (
     StatusQuestion, TopicsQuestion, TreeQuestion, TraceQuestion, InviteQuestion, InviteClientQuestion,
-    RevokeClientQuestion, ScopesQuestion, InviteToScopeQuestion, SetPolicyQuestion, UnsetPolicyQuestion, ScopeQuestion,
-    ChangeScopeQuestion, TakeCredentialQuestion,
+    RevokeClientQuestion, ScopesQuestion, InviteToScopeQuestion, SetPolicyQuestion, UnsetPolicyQuestion,
+    ReloadScopeQuestion, ScopeQuestion, ChangeScopeQuestion, TakeCredentialQuestion,
 )  # fmt: skip
 """What a node answers on its control socket."""
 OF_CLIENTS: tuple[type[PeerQuestion], ...] = (CreateQuestion, ChangeQuestion)

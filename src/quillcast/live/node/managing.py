@@ -2,22 +2,24 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.core.status.scopes import PolicyChange, ScopeStatus, TopicPolicy
+from quillcast.core.status.scopes import PolicyChange, ScopeReload, ScopeRule, ScopeStatus, TopicPolicy
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopeadmission import ScopeAdmission
 from quillcast.live.node.scopeexport import ExportedScope
 from quillcast.live.node.scopestatus import for_others, scope_status, shown_rule, shown_rules
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.scopes.files import changed
 from quillcast.live.scopes.rules import Rules
-from quillcast.live.scopes.serving import Served, Superscope
+from quillcast.live.scopes.serving import Served, Superscope, check_reload, served
 from quillcast.live.scopes.socketline import Surroundings
 from quillcast.live.storage.store import Store
 from quillcast.live.transport import certificates
@@ -28,6 +30,7 @@ from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.operators import SignedChange, opened
+from quillcast.protocol.scopes.state import Member, ScopeConfig
 from quillcast.protocol.scoping.scoping import Scoping
 from quillcast.protocol.security.access import AccessDenied
 
@@ -48,6 +51,7 @@ class Managing:
         self._challenges: dict[str, str] = {}
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
+        self._reloading = asyncio.Lock()
         scoping.tell(self._ended, self._obstructed, tell)
 
     def is_new(self, name: str) -> bool:
@@ -67,10 +71,7 @@ class Managing:
             raise LocalError(f"the manager of scope {name} needs a folder for its state: data=, or --data")
         if exported is not None:
             _take_over(store, name, exported)
-        admission = self._admissions[name] = ScopeAdmission(scope.scope, store, partial(_attributes, links))
-        config = scope.config._replace(
-            refusal=admission.refusal, attributes=lambda party: _attributes(links, party.contact.node_id)
-        )
+        config = self._admit_by(scope, store, links)
         saved = store.scope(name)
         party = Party(scope_id(name.encode()), contact, managed=True, name=name)
         known = ScopeManager.known_owners(saved) if saved else {}
@@ -87,6 +88,46 @@ class Managing:
         self._served[name] = scope
         self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))
+
+    def _admit_by(self, scope: Served, store: Store, links: Links) -> ScopeConfig:
+        admission = self._admissions[scope.scope.name] = ScopeAdmission(scope.scope, store)
+        return scope.config._replace(
+            refusal=admission.refusal, attributes=lambda party: _attributes(links, party.contact.node_id)
+        )
+
+    async def reload(self, name: str, links: Links) -> ScopeReload:
+        """Go by the file of a scope that is managed here as it is now. If that is wrong, everything stays as it is.
+
+        Raises `ScopeFileWrong` with the line, another `LocalError` if the file cannot be read, and `DiskFailed`.
+        """
+        async with self._reloading:
+            self.rules(name)
+            scope = await asyncio.to_thread(served, Path(self._served[name].file), self._tell)  # may start processes
+            try:
+                self.rules(name)  # the manager may have ended meanwhile
+                former = self._served[name]
+                check_reload(scope, former, (each for each in self._served.values() if each is not former))
+            except LocalError:
+                scope.rules.close()
+                raise
+            return self._reloaded(former, scope, links)
+
+    def _reloaded(self, former: Served, scope: Served, links: Links) -> ScopeReload:
+        name, store = scope.scope.name, self._store
+        assert store is not None, "a manager has a data folder"
+        manager, _ = self._scoping.managers[scope_id(name.encode())]
+        members = [*manager.state.members.values()]
+
+        def change() -> bool:
+            scope.rules.succeed(former.rules)
+            self._served[name] = scope
+            config = self._admit_by(scope, store, links)
+            return self._pump.call(self._scoping.reconfigure, manager.state.scope.id, config)
+
+        topics = self._topics_changed(name, change)
+        topics = tuple(each for each in topics if _policy(each.before) != _policy(each.after))
+        gone = [member for member in members if member.label not in manager.state.members]
+        return ScopeReload(name, scope.file, *changed(former.scope, scope.scope), topics, tuple(map(_called, gone)))
 
     async def _superscope(
         self, scope: Superscope, contact: Contact, links: Links, known: Mapping[bytes, Party]
@@ -187,17 +228,29 @@ class Managing:
             scope.rules.close()
 
     def _changed(self, name: str, pattern: str, change: Callable[[Rules], None]) -> PolicyChange:
-        rules, id_ = self.rules(name), scope_id(name.encode())
-        manager, _ = self._scoping.managers[id_]
+        rules = self.rules(name)
+
+        def set_policies() -> bool:
+            change(rules)
+            return self._pump.call(self._scoping.set_policies, scope_id(name.encode()), rules.settings)
+
+        topics = self._topics_changed(name, set_policies)
+        return PolicyChange(name, pattern, shown_rules(rules), topics)
+
+    def _topics_changed(self, name: str, change: Callable[[], bool]) -> tuple[TopicPolicy, ...]:
+        """Change the rules of a scope: the topics in use to which another one applies. Raises `DiskFailed`."""
+        manager, _ = self._scoping.managers[scope_id(name.encode())]
         topics = [kept.name for kept in manager.state.topics.values()]
-        before = {topic: shown_rule(rules, rule) for topic in topics if (rule := rules.rule(topic)) is not None}
-        change(rules)
-        if not self._pump.call(self._scoping.set_policies, id_, rules.settings):
+        before = self._shown_rules(name, topics)
+        if not change():
             raise DiskFailed(f"the manager of scope {name} could not save the change, and has ended; see its problems")
         self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)  # operators elsewhere saw the old state
-        after = {topic: shown_rule(rules, rule) for topic in before if (rule := rules.rule(topic)) is not None}
-        changed = tuple(TopicPolicy(topic, old, after[topic]) for topic, old in before.items() if after[topic] != old)
-        return PolicyChange(name, pattern, shown_rules(rules), changed)
+        after = self._shown_rules(name, topics)
+        return tuple(TopicPolicy(each, before[each], after[each]) for each in topics if before[each] != after[each])
+
+    def _shown_rules(self, name: str, topics: Iterable[str]) -> dict[str, ScopeRule | None]:
+        rules = self._served[name].rules
+        return {each: None if (rule := rules.rule(each)) is None else shown_rule(rules, rule) for each in topics}
 
     def _ended(self, scope: bytes, epoch: int, at: Contact) -> None:
         name = next((name for name in self._served if scope_id(name.encode()) == scope), "")
@@ -243,6 +296,14 @@ def _take_over(store: Store, name: str, exported: ExportedScope) -> None:
         )
     store.keep_scope(name, exported.state)
     store.keep_tokens(name, exported.tokens)
+
+
+def _policy(rule: ScopeRule | None) -> tuple[str, dict[str, Any]] | None:
+    return (rule.policy, rule.parameters) if rule is not None else None
+
+
+def _called(member: Member) -> str:
+    return member.party.name if member.party.managed else member.party.id.hex()
 
 
 def _attributes(links: Links, node: bytes) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from quillcast.core.errors import Leaving, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.status.peers import NodeStatus, Traffic
-from quillcast.core.status.scopes import PolicyChange, ScopeStatus
+from quillcast.core.status.scopes import PolicyChange, ScopeReload, ScopeStatus
 from quillcast.core.status.traces import TraceStatus
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
@@ -24,6 +24,7 @@ from quillcast.live.discovery.questions import (
     InviteQuestion,
     InviteToScopeQuestion,
     PeerQuestion,
+    ReloadScopeQuestion,
     RevokeClientQuestion,
     ScopeQuestion,
     ScopesQuestion,
@@ -251,6 +252,16 @@ class Node(Endpoint):
             raise
         return scope.scope.name
 
+    async def reload_scope(self, scope: str) -> ScopeReload:
+        """Read the file of a scope again whose manager runs in this node, and go by it from now on.
+
+        Members, clients and senders learn at once what differs. Raises `LocalError` for an error in the file, with its
+        line, and for another name or other superscopes, which need a restart. Then everything stays as it is.
+        Raises `DiskFailed`.
+        """
+        self._check_open()
+        return await self._presence.managing.reload(scope, self._presence.links)
+
     def invite_to_scope(self, scope: str) -> str:
         """Return a join line of a scope whose manager runs in this node, for `Node(scope=...)`.
 
@@ -439,6 +450,8 @@ class Node(Endpoint):
                 return await self.set_policy(scope, pattern, policy, parameters, sha256=sha256)
             case UnsetPolicyQuestion(scope, pattern):
                 return self.unset_policy(scope, pattern)
+            case ReloadScopeQuestion(scope):
+                return await self.reload_scope(scope)
             case ScopeQuestion(scope):
                 await self._ready(ASK_S)
                 return await self._presence.scope_questions.view(scope)

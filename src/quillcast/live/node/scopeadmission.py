@@ -1,7 +1,7 @@
 """Admission to a scope: by the list in its file, by a join line, or by attributes of a certificate."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.live.admission.joinline import new_token
@@ -12,22 +12,22 @@ from quillcast.protocol.scopes.config import ScopeFile
 from quillcast.protocol.security.members import Unadmitted
 from quillcast.protocol.security.tokens import check_token, token_hash
 
-Attributes = Callable[[bytes], Mapping[str, str]]
-"""The attributes of the subject in the certificate of a linked peer."""
-
 
 class ScopeAdmission:
     """Decides who may be a member of one scope."""
 
-    def __init__(self, scope: ScopeFile, store: Store, attributes: Attributes) -> None:
+    def __init__(self, scope: ScopeFile, store: Store) -> None:
         """`store` keeps the tokens of join lines, and the members that entered with them."""
-        self._scope, self._store, self._attributes = scope, store, attributes
+        self._scope, self._store = scope, store
 
-    def refusal(self, party: Party, token: str) -> str:
-        """Why a party that presents this token cannot be a member; empty if it can."""
+    def refusal(self, party: Party, attributes: Mapping[str, str], token: str) -> str:
+        """Why a party whose certificate has these attributes, and that presents this token, cannot be a member.
+
+        Empty if it can.
+        """
         wanted = self._scope.admission
         listed = party.name if party.managed else party.id.hex()
-        if listed in wanted.members or (wanted.certificate and self._is_certified(party)):
+        if listed in wanted.members or self._is_certified(attributes):
             return ""
         if not wanted.join_line:
             return self._how_else(party)
@@ -40,17 +40,17 @@ class ScopeAdmission:
         """Return a join line for one member, which works once. Raises `LocalError` if the scope's file has none."""
         if not self._scope.admission.join_line:
             raise LocalError(
-                f"scope {self._scope.name} has no join lines: write join_line = true under [admission] in "
-                "its file, and start its manager again"
+                f"scope {self._scope.name} has no join lines: write join_line = true under [admission] in its file, "
+                f"and run: quillcast scope reload {self._scope.name}"
             )
         token = new_token()
         self._store.add_token(self._scope.name, token_hash(token), time.time_ns() + round(life_s * 10**9))
         return ScopeAddress(self._scope.name, address, token)
 
-    def _is_certified(self, party: Party) -> bool:
-        """Whether the peer that speaks for the party has a certificate with all required attributes."""
-        told = self._attributes(party.contact.node_id)
-        return all(told.get(name) == value for name, value in self._scope.admission.certificate.items())
+    def _is_certified(self, attributes: Mapping[str, str]) -> bool:
+        """Whether the certificate of the peer that speaks for the party has all required attributes."""
+        wanted = self._scope.admission.certificate
+        return bool(wanted) and all(attributes.get(name) == value for name, value in wanted.items())
 
     def _shown(self, party: Party, token: str) -> str:
         if self._store.entered(self._scope.name, party.id):

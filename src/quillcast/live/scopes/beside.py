@@ -112,6 +112,11 @@ class PolicyBeside:
     def __repr__(self) -> str:
         return self._called
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it did something that is not allowed, so that its process was ended."""
+        return bool(self._stopped)
+
     def of_topic(self, topic: bytes) -> LastGood:
         """The policy in a topic, as long as it is in use there."""
         known = self._topics.get(topic)

@@ -153,6 +153,34 @@ def _unknown_recovery(name: str) -> Iterator[str]:
 def explained(described: Described, policies: Sequence[Known | None]) -> Iterator[str]:
     """Describe what the scope will do. `policies` are those of the rules."""
     scope = described.scope
+    yield from _whole(scope)
+    for rule, policy in zip(scope.topics, policies, strict=True):
+        yield " ".join(_rule_sentences(scope.name, rule, policy))
+    if not any(rule.pattern == "#" for rule in scope.topics):
+        yield "The scope does not handle other topics."
+
+
+def changed(former: config.ScopeFile, scope: config.ScopeFile) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Describe in sentences what a former file says and this one does not, and the other way round."""
+    old, new = dict.fromkeys(_stated(former)), dict.fromkeys(_stated(scope))
+    if former != scope and old == new:
+        return (), ("The file differs in details that these sentences do not mention.",)
+    return tuple(each for each in old if each not in new), tuple(each for each in new if each not in old)
+
+
+def _stated(scope: config.ScopeFile) -> Iterator[str]:
+    """Describe a scope in sentences that each stand for themselves."""
+    yield from _whole(scope)
+    for rule in scope.topics:
+        for sentence in _rule_sentences(scope.name, rule, None):
+            yield f"{rule.pattern}: {sentence}"
+        if rule.sha256:
+            yield f"{rule.pattern}: The policy's file has the SHA-256 {rule.sha256}."
+    yield f"The first of these rules that matches a topic decides: {', '.join(rule.pattern for rule in scope.topics)}."
+
+
+def _whole(scope: config.ScopeFile) -> Iterator[str]:
+    """Describe a scope without its rules."""
     above = _listed(scope.above, "and")
     where = f"is a member of {above}" if above else "has no superscope: its members reach others through the overlay"
     yield f"Scope {scope.name} {where}."
@@ -163,10 +191,6 @@ def explained(described: Described, policies: Sequence[Known | None]) -> Iterato
         yield f"The manager of {name} is asked at {address}."
     yield from _border(scope)
     yield from about_all(scope)
-    for rule, policy in zip(scope.topics, policies, strict=True):
-        yield " ".join(_rule_sentences(scope.name, rule, policy))
-    if not any(rule.pattern == "#" for rule in scope.topics):
-        yield "The scope does not handle other topics."
 
 
 _NOT_TO_ROOTS = ", without what publishers send to the roots of topics"

@@ -149,6 +149,22 @@ class Rules:
                 problems.append(f"scope {name}: the policy set for {rule.pattern} is left out: {problem}")
         return problems
 
+    def succeed(self, former: "Rules") -> None:
+        """Take the place of other rules, and close them with these.
+
+        What was set stays set. Policies of the file that are the same as before stay in their processes.
+        """
+        self._set, self._served = former._set, former._served
+        for at, rule in enumerate(self._file):
+            same = next((each for each in former._file if _is_same(each, rule)), None)
+            if same is not None and rule.beside is not None:
+                rule.beside.close()
+                self._file[at] = same._replace(rule=rule.rule)
+            else:
+                self._begin(rule)
+        kept = [each.beside for each in self._file]
+        self._dropped = [*former._dropped, *(each for each in former._file if each.beside not in kept)]
+
     def close(self) -> None:
         """End the processes of policies."""
         for each in (*self._file, *self._set, *self._dropped):
@@ -187,6 +203,12 @@ class Rules:
             return OpenRule(rule, policy, None)
         beside = PolicyBeside(policy, self._tell, f"{rule.policy} {rule.parameters} {rule.sha256}")
         return OpenRule(rule, beside, beside)
+
+
+def _is_same(former: OpenRule, rule: OpenRule) -> bool:
+    """Whether both have the same policy of another package, and it still runs."""
+    beside = former.beside
+    return beside is not None and not beside.is_stopped and repr(beside) == repr(rule.beside)
 
 
 def _first(rules: Iterable[OpenRule], topic: str) -> OpenRule | None:

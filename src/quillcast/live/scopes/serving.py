@@ -26,13 +26,22 @@ class Superscope(NamedTuple):
 class Served(NamedTuple):
     """A scope to be managed."""
 
-    scope: ScopeFile
-    file: str
+    described: Described
     config: ScopeConfig
     """Everything except admission."""
     rules: Rules
     """Close them at the end."""
     superscopes: tuple[Superscope, ...] = ()
+
+    @property
+    def scope(self) -> ScopeFile:
+        """What the file says."""
+        return self.described.scope
+
+    @property
+    def file(self) -> str:
+        """Where the file is."""
+        return self.described.file
 
 
 def served(file: Path, tell: Callable[[str], object]) -> Served:
@@ -53,7 +62,7 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
         out_of_all=MayLeave(scope.limits.leaving_bytes_per_s or 0, scope.limits.leaving_bundles_per_s or 0),
         rights=rules.rights,
     )  # fmt: skip
-    return Served(scope, described.file, config, rules, tuple(_superscopes(described)))
+    return Served(described, config, rules, tuple(_superscopes(described)))
 
 
 def _bounds(scope: ScopeFile) -> Iterator[TopicBounds]:
@@ -70,6 +79,20 @@ def _superscopes(described: Described) -> Iterator[Superscope]:
         name, _, rest = each.partition("@")
         address, _, token = rest.partition("?token=")
         yield Superscope(name, address, token, place)
+
+
+def check_reload(scope: Served, former: Served, others: Iterable[Served]) -> None:
+    """Raise `ScopeFileWrong` for what cannot change while the manager runs, or contradicts files of other scopes."""
+    name, described = former.scope.name, scope.described
+    if scope.scope.name != name:
+        text = f"this file described scope {name}, whose manager runs: name it {name}, or stop the manager first"
+        raise ScopeFileWrong([described.fault(("name",), text)])
+    if scope.scope.superscopes != former.scope.superscopes:
+        text = "superscopes cannot change while the manager runs: undo that, or stop the manager and start it again"
+        raise ScopeFileWrong([described.fault(("superscopes",), text)])
+    together = check_together([*(each.described for each in others), described])
+    if faults := [fault for fault in together if fault.file == described.file]:
+        raise ScopeFileWrong(faults)
 
 
 def in_order(files: Iterable[Path]) -> list[Path]:

@@ -68,6 +68,10 @@ class Clients:
         self.known: dict[bytes, Client] = {}
         self.numbers = count(1)
 
+    def follow(self, config: ScopeConfig) -> None:
+        """The scope's file says something else now (`decide_again`)."""
+        self.config = config
+
     @property
     def most(self) -> int:
         """The number of clients allowed."""
@@ -88,11 +92,20 @@ class Clients:
         client = self.known.setdefault(party.id, Client(party, host, now))
         client.party, client.host, client.heard_at = party, host, now
         client.roles = {role.topic: role for role in message.roles}
-        assignments = tuple(self._assignment(role, host) for role in message.roles)
-        client.told = msgspec.structs.replace(
-            orders, number=next(self.numbers), serial=message.serial, label=host.label, assignments=assignments
-        )
+        client.told = self._told(client, orders, message.serial)
         yield Send(party, client.told)
+
+    def decide_again(self, orders: Orders) -> None:
+        """The rules have changed: clients hear what they may do now with their next keep-alives."""
+        for client in self.known.values():
+            if client.told is not None:
+                client.told = self._told(client, orders, client.told.serial)
+
+    def _told(self, client: Client, orders: Orders, serial: int) -> Orders:
+        assignments = tuple(self._assignment(role, client.host) for role in client.roles.values())
+        return msgspec.structs.replace(
+            orders, number=next(self.numbers), serial=serial, label=client.host.label, assignments=assignments
+        )
 
     def lives(self, message: Alive, now: float) -> Iterator[Send]:
         """A host sends a client's keep-alive: answer as to a member."""
@@ -122,7 +135,7 @@ class Clients:
         if party.id not in self.known and len(self.known) >= self.most:
             return (
                 f"scope {scope} has {len(self.known)} of at most {self.most} clients: wait until one disconnects, or "
-                "raise clients_max in the scope's file and start its manager again"
+                f"raise clients_max in the scope's file, and run: quillcast scope reload {scope}"
             )
         return ""
 

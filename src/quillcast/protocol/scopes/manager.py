@@ -159,6 +159,28 @@ class ScopeManager:
         self.changed = True
         return self.policies_changed()
 
+    def reconfigure(self, config: ScopeConfig) -> list[Effect]:
+        """The scope's file says something else from now on: members, clients and senders hear what that changes."""
+        if self.superseded:
+            return []
+        self.config = config
+        for part in (self.rights, self.members, self.clients):
+            part.follow(config)
+        dismissed = [*self._dismiss()]
+        self._judge_again()
+        self.clients.decide_again(self._common_orders())
+        self.orders.owe(self.state.members)
+        self.swaps.retry()
+        self._mark(self.state.topics)
+        return self._effects([*dismissed, *self._tell_refusals()])
+
+    def _dismiss(self) -> Iterator[Send]:
+        """Remove the members that are no longer admitted."""
+        for member in [*self.state.members.values()]:
+            if why := self.config.refusal(member.party, member.attributes, ""):
+                yield Send(member.party, RegistrationRefused(self.state.scope.id, self.state.epoch, why))
+                self._remove(member.party.id, "")
+
     def policies_changed(self) -> list[Effect]:
         """`config.policy` gives other answers from now on: topics change in two phases (`swaps`)."""
         self.swaps.retry()
@@ -319,12 +341,15 @@ class ScopeManager:
         """A member mentions a client of its own: say what that client may do."""
         if isinstance(message, Alive):
             return self.clients.lives(message, now)
-        host, scope = self.members.find(message.member.contact.node_id), self.state.scope
-        orders = Orders(
-            scope, self.state.epoch, 0, 0, 1, tuple(self.membership.above()), bounds=self.bounds(),
+        host = self.members.find(message.member.contact.node_id)
+        return self.clients.registered(message, host, self._common_orders(), now)
+
+    def _common_orders(self) -> Orders:
+        """Orders to a client, without what concerns this client only."""
+        return Orders(
+            self.state.scope, self.state.epoch, 0, 0, 1, tuple(self.membership.above()), bounds=self.bounds(),
             succession=self.succession,
         )  # fmt: skip
-        return self.clients.registered(message, host, orders, now)
 
     def _roles_changed(self, topics: Iterable[bytes]) -> None:
         """Members' roles in these topics changed. A topic has the root scope that its first member names."""

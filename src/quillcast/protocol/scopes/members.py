@@ -24,6 +24,10 @@ class Members:
         for member in state.members.values():
             self._note_user(member, (*member.roles, *member.refused))
 
+    def follow(self, config: ScopeConfig) -> None:
+        """The scope's file says something else now."""
+        self.config = config
+
     def begin(self, now: float) -> None:
         """All leases start again."""
         self.heard_at, self.unheard = dict.fromkeys(self.labels, now), dict.fromkeys(self.labels)
@@ -47,7 +51,8 @@ class Members:
         if party.managed:
             self._check_scope(party, above)
             self._check_place(party, message.succession)
-        if why := self.config.refusal(party, message.token):
+        attributes, seats = self.config.attributes(party), message.seats if party.managed else ()
+        if why := self.config.refusal(party, attributes, message.token):
             raise LocalError(why)
         member = self.find(party.id)
         is_new = member is None
@@ -58,7 +63,6 @@ class Members:
             self.state.keep_proof(party.id, proof)
         self.heard_at[party.id] = now
         known = member.party == party and not is_new
-        attributes, seats = self.config.attributes(party), message.seats if party.managed else ()
         old, asked = {**member.roles, **member.refused}, {role.topic: role for role in message.roles}
         said = message.serial, attributes, seats, asked  # after a restart it counts from the beginning again
         if known and said == (member.serial, member.attributes, member.seats, old):
@@ -78,8 +82,9 @@ class Members:
         count = len(self.state.members)
         if (most := self.config.members_max) and count >= most:
             raise LocalError(
-                f"scope {self.state.scope.name} is full, with {count} of at most {most} members: wait until "
-                "one leaves, or raise members_max in the scope's file and start its manager again"
+                f"scope {self.state.scope.name} is full, with {count} of at most {most} members: wait until one "
+                "leaves, or raise members_max in the scope's file, and run: quillcast scope reload "
+                f"{self.state.scope.name}"
             )
 
     def _check_scope(self, party: Party, above: Iterable[bytes]) -> None:

@@ -418,11 +418,12 @@ class ScopeMembership:
             return ()
         self._hear(owner, now, orders.serial)
         old, owner.orders, owner.circles = owner.orders, orders, dict(_domains(orders))
+        was_refused = bool(owner.refused)
         owner.party, owner.refused, owner.unmanaged = orders.owner, "", ""
         owner.proof = succession.kept(orders.succession, owner.proof)
         if self.me.id in (orders.owner.id, *orders.above):
             owner.refused = str(ScopeCycle(self.me.name, orders.owner.name))
-        if owner.refused or old is None or old.above != orders.above:
+        if owner.refused or was_refused or old is None or old.above != orders.above:
             for topic in self.roles:
                 self._assign(topic)
             return tuple(self.roles)

@@ -46,7 +46,7 @@ def opened(
     if who not in operators:
         raise AccessDenied(
             f"scope {name} takes no changes from the credentials {who}: add them to operators in the scope's file, and "
-            "start its manager again"
+            f"run: quillcast scope reload {name}"
         )
     if not is_signed(signed.key, signed.signature, statement(scope, node, signed.change)):
         raise AccessDenied(f"scope {name}: this change was not signed for the peer that passes it on")

@@ -31,10 +31,10 @@ def why_not(rule: TopicRule, scope: str, party: Party, attributes: Mapping[str, 
     if name in (allowed.members or ()) or (wanted and all(attributes.get(each) == wanted[each] for each in wanted)):
         return ""
     told = " and ".join(f"{each} = {value}" for each, value in wanted.items())
-    certified = f", or have it join the network with a certificate that has {told}" if wanted else ""
+    certified = f"; or have it join the network with a certificate that has {told}" if wanted else ""
     return (
         f"scope {scope} does not let member {name} {verb} in topic {topic}: add it to {key} in the rule for "
-        f"{rule.pattern} in the scope's file and start the scope's manager again{certified}"
+        f"{rule.pattern} in the scope's file, and run: quillcast scope reload {scope}{certified}"
     )
 
 
@@ -44,6 +44,11 @@ class Entitlements:
     def __init__(self, config: ScopeConfig) -> None:
         self.config = config
         self.told: dict[bytes, dict[str, None]] = {}  # by member: the reasons for refusals, the latest last
+
+    def follow(self, config: ScopeConfig) -> None:
+        """The scope's file says something else now. What it still refuses is reported again."""
+        self.config = config
+        self.told = {}
 
     def judge(self, member: Member, asked: Mapping[bytes, Role]) -> tuple[bytes, ...]:
         """Give a member the roles that it may have: the topics in which its roles or refusals change."""

@@ -53,6 +53,7 @@ from quillcast.protocol.scopes.messages import (
     Succession,
 )
 from quillcast.protocol.scopes.rate_limits import RatesDue
+from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.scoping.branches import Branches
 from quillcast.protocol.scoping.opening import Opening
@@ -185,6 +186,12 @@ class Scoping:
         """Have a scope that is managed here go by policies of its operator. Returns False if its manager has ended."""
         if scope in self.managers:
             self._carry_out(scope, self.managers[scope][0].set_policies(settings))
+        return scope in self.managers
+
+    def reconfigure(self, scope: bytes, config: ScopeConfig) -> bool:
+        """The file of a scope that is managed here says something else now. False: its manager has ended."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].reconfigure(config))
         return scope in self.managers
 
     def policies_changed(self, scope: bytes) -> None:
