@@ -1065,6 +1065,33 @@ def test_a_member_that_asks_where_no_manager_runs_waits_and_knows_it() -> None:
     assert late.membership.obstacle() == ""
 
 
+def test_a_manager_registers_with_a_superscope_that_it_did_not_reach_once_it_is_found() -> None:
+    network = Network()
+    q = ScopeManager.new(scope("Q"), [awaited("X")], network.add_scope("Q").config)
+    q.state.draw_secret(b"secret")
+    network.managers[scope("Q").id] = q
+    network.carry_out(scope("Q").id, q.begin(network.now))
+    member = network.add_peer("C", ["Q"])
+    network.role("C", T, "X", subscribes=True)
+    q.membership.not_found(scope("X").id, "nobody answers there")
+    network.passed(2 * LEASE_S)
+    assert (q.membership.obstacles(), q.membership.admitted()) == ({"X": "nobody answers there"}, [])
+    idle = network.add_peer("D", ["Q"])
+    network.settle()
+    assert list(members(network, "Q")) == ["C", "D"]
+    for each in (member, idle):
+        assert each.membership.obstacle().startswith("scope Q waits for its superscope's manager")
+    x = network.add_scope("X")
+    effects = q.found(scope("X"))
+    assert effects[0] == Save()
+    network.carry_out(scope("Q").id, effects)
+    network.settle()
+    assert list(members(network, "X")) == ["Q"]
+    assert (q.membership.obstacles(), q.membership.admitted(), member.membership.obstacle()) == ({}, ["X"], "")
+    assert (idle.membership.obstacle(), idle.membership.ring()) == ("", (peer("C").contact, peer("D").contact))
+    assert x.state.topics.keys() == {T}
+
+
 def restarted(network: Network, name: str, *, owner: Party) -> LocalController:
     """A member starts again, and knows the address of its manager and what that ordered before."""
     known = network.peers[peer(name).id].membership.owners[owner.id].orders

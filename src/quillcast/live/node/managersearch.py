@@ -1,9 +1,10 @@
-"""Finds the peers that run the managers of a node's scopes, and keeps looking for those that do not answer."""
+"""Finds the peers that run managers of scopes and superscopes, and keeps looking for those that do not answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 
@@ -16,7 +17,6 @@ from quillcast.live.transport.links import Links
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.messages import ScopeAt
-from quillcast.protocol.scoping.scoping import Scoping
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 2.0  # between attempts, each pause twice as long as the one before; a guess
 
@@ -26,14 +26,21 @@ def awaited(scope: ScopeAddress) -> Party:
     return Party(scope_id(scope.name.encode()), Contact(b"", scope.address), managed=True, name=scope.name)
 
 
+class Member(Protocol):
+    """A member of scopes: a peer, or a scope whose manager runs here (`Scoping`, `Superscopes`)."""
+
+    def found(self, party: Party) -> None: ...
+    def not_found(self, scope: bytes, why: str, *, for_good: bool) -> None: ...
+
+
 class ManagerSearch:
     """Tells a member of scopes where their managers run, or why that is unknown."""
 
     def __init__(
-        self, links: Links, pump: Pump, scoping: Scoping, where: Callable[[str], Awaitable[ScopeAt]]
+        self, links: Links, pump: Pump, member: Member, where: Callable[[str], Awaitable[ScopeAt]] | None = None
     ) -> None:  # fmt: skip
-        """`where` asks the network where the manager of the scope with this name runs."""
-        self._links, self._pump, self._scoping, self._where = links, pump, scoping, where
+        """`where` asks the network where the manager of the scope with this name runs, if no address is given."""
+        self._links, self._pump, self._member, self._where = links, pump, member, where
         self._keys: Mapping[bytes, bytes] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -55,11 +62,11 @@ class ManagerSearch:
             except QuillcastError as problem:
                 is_final = isinstance(problem.__cause__, RemoteError)  # a peer of another network, for example
                 why = str(problem) if is_final else f"{problem}; {_remedy(scope)}"
-                self._pump.call(partial(self._scoping.not_found, party.id, why, for_good=is_final))
+                self._pump.call(partial(self._member.not_found, party.id, why, for_good=is_final))
                 if is_final:
                     return
             else:
-                self._pump.call(self._scoping.found, found)
+                self._pump.call(self._member.found, found)
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -68,6 +75,7 @@ class ManagerSearch:
         """Find the peer that runs a scope's manager and answers. Raises `QuillcastError`."""
         if scope.address:
             return await self._links.greet(scope.address)
+        assert self._where is not None, "without a network to ask, an address is given"
         known = (await self._where(scope.name)).succession
         contact, key = known.contact, self._keys.get(known.scope, known.key)
         if known.key != key:

@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 
-from quillcast.core.errors import DiskFailed, LocalError, Unreachable
+from quillcast.core.errors import DiskFailed, LocalError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status.scopes import PolicyChange, ScopeReload, ScopeRule, ScopeStatus, TopicPolicy
+from quillcast.live.node.managersearch import ManagerSearch, awaited
 from quillcast.live.node.scopeaddress import ScopeAddress
 from quillcast.live.node.scopeadmission import ScopeAdmission
 from quillcast.live.node.scopeexport import ExportedScope
 from quillcast.live.node.scopestatus import for_others, scope_status, shown_rule, shown_rules
+from quillcast.live.runtime.problems import Problems
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.scopes.files import changed
 from quillcast.live.scopes.rules import Rules
@@ -37,22 +39,31 @@ from quillcast.protocol.security.access import AccessDenied
 CHALLENGE_BYTES = 16
 
 
+class Superscopes:
+    """Hears where the managers of the superscopes run of a scope that is managed here (`ManagerSearch`)."""
+
+    def __init__(self, scoping: Scoping, scope: bytes) -> None:
+        self.found = partial(scoping.superscope_found, scope)
+        self.not_found = partial(scoping.superscope_not_found, scope)
+
+
 class Managing:
     """The managers of scopes in one peer."""
 
     def __init__(
-        self, pump: Pump, scoping: Scoping, store: Store | None, tell: Callable[[str], object], token_life_s: float,
+        self, pump: Pump, scoping: Scoping, store: Store | None, problems: Problems, token_life_s: float,
         surroundings: Surroundings,
     ) -> None:  # fmt: skip
-        """`store` keeps the managers' states; `tell` gets a line for each problem."""
-        self._surroundings = surroundings
-        self._pump, self._scoping, self._store, self._tell = pump, scoping, store, tell
+        """`store` keeps the managers' states."""
+        self._surroundings, self._problems, self._tell = surroundings, problems, problems.append
+        self._pump, self._scoping, self._store = pump, scoping, store
         self._token_life_s = token_life_s
         self._challenges: dict[str, str] = {}
         self._served: dict[str, Served] = {}
         self._admissions: dict[str, ScopeAdmission] = {}
         self._reloading = asyncio.Lock()
-        scoping.tell(self._ended, self._obstructed, tell)
+        self._searches: list[ManagerSearch] = []
+        scoping.tell(self._ended, self._obstructed, self._tell)
 
     def is_new(self, name: str) -> bool:
         """Whether the data folder has no state of a manager of this scope."""
@@ -64,7 +75,8 @@ class Managing:
         """Run the manager of a scope; if the data folder has its state, it continues as the same manager.
 
         `exported` is its state at another peer. Raises `LocalError` without a data folder, because members would ignore
-        a manager that has forgotten them, and for a superscope whose manager cannot be found.
+        a manager that has forgotten them. While the manager of a superscope does not answer, this one manages its
+        members, says what it waits for, and registers later.
         """
         name = scope.scope.name
         if (store := self._store) is None:
@@ -76,6 +88,7 @@ class Managing:
         party = Party(scope_id(name.encode()), contact, managed=True, name=name)
         known = ScopeManager.known_owners(saved) if saved else {}
         owners = [await self._superscope(each, contact, links, known) for each in scope.superscopes]
+        unreached = [owner.id for owner in owners if not owner.contact.node_id]
         tokens: dict[bytes, str] = {scope_id(each.name.encode()): each.token for each in scope.superscopes}
         if saved:
             manager = ScopeManager.restored(saved, config, scope=party, owners=owners, tokens=tokens)
@@ -88,6 +101,9 @@ class Managing:
         self._served[name] = scope
         self._challenges[name] = secrets.token_hex(CHALLENGE_BYTES)
         self._pump.call(self._scoping.manage, manager, partial(self._keep, store, name))
+        search = ManagerSearch(links, self._pump, Superscopes(self._scoping, party.id))
+        search.begin(_at(each) for each in scope.superscopes if scope_id(each.name.encode()) in unreached)
+        self._searches.append(search)
 
     def _admit_by(self, scope: Served, store: Store, links: Links) -> ScopeConfig:
         admission = self._admissions[scope.scope.name] = ScopeAdmission(scope.scope, store)
@@ -132,7 +148,10 @@ class Managing:
     async def _superscope(
         self, scope: Superscope, contact: Contact, links: Links, known: Mapping[bytes, Party]
     ) -> Party:
-        """The party of a superscope; a `known` one may be silent. Raises `LocalError` if it cannot be found."""
+        """The party of a superscope; without a nodeId if it does not answer, unless it is `known`.
+
+        Raises `LocalError` if there is no address and this peer does not run its manager.
+        """
         id_ = scope_id(scope.name.encode())
         if not scope.address and id_ not in self._scoping.managers:
             raise LocalError(
@@ -142,11 +161,9 @@ class Managing:
         try:
             manager = await links.greet(scope.address) if scope.address else contact
         except Unreachable as problem:
-            if id_ in known:
-                return known[id_]
-            raise LocalError(
-                f"{scope.place}: there is no answer from superscope {scope.name}: {problem}; start its manager first"
-            ) from problem
+            if isinstance(problem.__cause__, RemoteError):  # waiting is no use: a peer of another network, for example
+                raise LocalError(f"{scope.place}: superscope {scope.name} is not there: {problem}") from problem
+            return known.get(id_) or awaited(_at(scope))
         return Party(id_, manager, managed=True, name=scope.name)
 
     def statuses(self) -> tuple[ScopeStatus, ...]:
@@ -223,7 +240,9 @@ class Managing:
         return self._changed(name, pattern, lambda rules: rules.unset(pattern))
 
     def close(self) -> None:
-        """End the processes of the policies."""
+        """End the processes of the policies, and the searches for superscopes."""
+        for search in self._searches:
+            search.close()
         for scope in self._served.values():
             scope.rules.close()
 
@@ -264,7 +283,10 @@ class Managing:
 
     def _obstructed(self, scope: bytes, owner: str, why: str) -> None:
         name = next((name for name in self._served if scope_id(name.encode()) == scope), "")
-        self._tell(f"scope {name} is not a member of scope {owner}: {why}")
+        if why:
+            self._problems.append(f"scope {name} is not a member of scope {owner}: {why}")
+        else:
+            self._problems.tell_only(f"scope {name} is a member of scope {owner}")
 
     def _keep(self, store: Store, name: str, state: bytes) -> bool:
         try:
@@ -296,6 +318,10 @@ def _take_over(store: Store, name: str, exported: ExportedScope) -> None:
         )
     store.keep_scope(name, exported.state)
     store.keep_tokens(name, exported.tokens)
+
+
+def _at(scope: Superscope) -> ScopeAddress:
+    return ScopeAddress(scope.name, scope.address, scope.token)
 
 
 def _policy(rule: ScopeRule | None) -> tuple[str, dict[str, Any]] | None:

@@ -144,7 +144,7 @@ class Presence:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
         self.managing = Managing(
-            pump, self.peer.scoping, self._store, self.links.problems.append, setting.live.token_life_s, surroundings
+            pump, self.peer.scoping, self._store, self.links.problems, setting.live.token_life_s, surroundings
         )
         self.scope_questions = ScopeQuestions(pump, self.peer.scoping, self.managing)
         stack.callback(self.scope_questions.close)

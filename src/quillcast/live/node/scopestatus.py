@@ -50,7 +50,7 @@ def memberships(scoping: Scoping) -> tuple[Membership, ...]:
             in_ring=not scoping.overlay.outside,
             epoch=owner.stamp[0],
             unresponsive=id_ in known.silent,
-            obstacle=owner.refused or owner.unmanaged or ("" if owner.orders is not None else known.awaited()),
+            obstacle=known.why_outside(owner),
         )
         for id_, owner in known.owners.items()
     )
@@ -133,7 +133,7 @@ def _superscope(manager: ScopeManager, owner: Owner) -> Superscope:
         name=owner.party.name,
         epoch=owner.stamp[0],
         unresponsive=owner.party.id in manager.membership.silent,
-        obstacle=owner.refused or owner.unmanaged,
+        obstacle=manager.membership.obstacles().get(owner.party.name, ""),
     )
 
 

@@ -117,8 +117,9 @@ class ScopeManager:
         return {id_: owner.party for id_, owner in _decoder.decode(saved).owners.items()}
 
     def saved(self) -> bytes:
-        """The state for `restored`."""
-        return msgspec.msgpack.encode(self.state)
+        """The state for `restored`. Owners that were not found yet are not in it."""
+        found = {id_: owner for id_, owner in self.state.owners.items() if owner.is_found}
+        return msgspec.msgpack.encode(msgspec.structs.replace(self.state, owners=found))
 
     # ---- inputs
 
@@ -142,6 +143,12 @@ class ScopeManager:
         for member in self.state.members.values():
             self._roles_changed(self.members.judge_again(member))
             self._mark(member.refused)
+
+    def found(self, party: Party) -> list[Effect]:
+        """The manager of a superscope that was not reached before runs there: register."""
+        self.membership.found(party)
+        self.changed = True
+        return self._effects(())
 
     def received(self, message: ControlMessage, now: float) -> list[Effect]:
         """A message of a member, client, sender, owner or receiver."""
@@ -292,12 +299,12 @@ class ScopeManager:
     # ---- with owners
 
     def _heed(self, message: Orders | RegistrationRefused, now: float) -> None:
-        above = self.membership.above(), self.membership.ring(), self.membership.bounds()
+        above = self.membership.above(), self.ring(), self.membership.bounds()
         if isinstance(message, Orders):
             self._mark(self.membership.ordered(message, now))
         else:
             self._mark(self.membership.refused(message, now))
-        if (self.membership.above(), self.membership.ring(), self.membership.bounds()) != above:
+        if (self.membership.above(), self.ring(), self.membership.bounds()) != above:
             self.orders.owe(self.state.members)
             self.changed = True
 

@@ -243,13 +243,27 @@ class ScopeMembership:
     def obstacle(self) -> str:
         """Why an owner does not accept this party as a member, in a sentence; empty if all do."""
         refused = [why for owner in self.owners.values() if (why := owner.refused or owner.unmanaged)]
-        unanswered = any(owner.orders is None for owner in self.owners.values())
-        return refused[0] if refused else self.awaited() if unanswered else ""
+        return refused[0] if refused else next(filter(None, map(self.why_outside, self.owners.values())), "")
+
+    def why_outside(self, owner: Owner) -> str:
+        """Why this party takes no part in the scope of an owner, in a sentence; empty if it does."""
+        if why := owner.refused or owner.unmanaged:
+            return why
+        if owner.orders is None:
+            return self.awaited()
+        if self.me.managed or self.ring():
+            return ""
+        name = owner.party.name
+        return f"scope {name} waits for its superscope's manager, and its members with it: quillcast scope show {name}"
 
     def obstacles(self) -> dict[str, str]:
         """By the names of owners that do not accept this party as a member: why not, in a sentence."""
         told = {each.party.name: each.refused or each.unmanaged for each in self.owners.values()}
         return {name: why.removeprefix(f"scope {name}: ") for name, why in told.items() if why}
+
+    def admitted(self) -> list[str]:
+        """The names of the owners that accept this party as a member."""
+        return [each.party.name for each in self.owners.values() if each.has_answered and not each.refused]
 
     def awaited(self) -> str:
         """Whose answer this party waits for, in a sentence."""

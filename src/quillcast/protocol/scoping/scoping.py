@@ -90,8 +90,8 @@ class Scoping:
     __slots__ = (
         "agents", "beat_at", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch",
         "domains", "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
-        "obstructed", "opening", "overlay", "permissions", "placement", "publishing", "questions", "refused",
-        "subscribing", "superseded", "table", "trees", "withdrawing",
+        "obstacles", "obstructed", "opening", "overlay", "permissions", "placement", "publishing", "questions",
+        "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
 
     def __init__(
@@ -112,7 +112,8 @@ class Scoping:
         self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
         """Hears that a manager began a later epoch at another peer."""
         self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
-        """Hears why a scope that is managed here is no member of another one, once for each reason."""
+        """Hears why a scope that is managed here is no member of another one, once for each reason; empty: it is."""
+        self.obstacles: dict[bytes, dict[str, str]] = {}  # by scope and superscope: what was told of that last
         self.refused: Callable[[str], object] = lambda why: None
         """Hears what a member of a scope that is managed here registered for without a right to it."""
         self.controller: LocalController | None = None
@@ -167,6 +168,18 @@ class Scoping:
         """Note why the manager of a scope was not found. `for_good`: the search is over."""
         if self.controller is not None:
             self.controller.membership.not_found(scope, why, for_good=for_good)
+
+    def superscope_found(self, scope: bytes, party: Party) -> None:
+        """The manager of a superscope of a scope that is managed here runs there."""
+        if scope in self.managers:
+            self._carry_out(scope, self.managers[scope][0].found(party))
+
+    def superscope_not_found(self, scope: bytes, owner: bytes, why: str, *, for_good: bool = False) -> None:
+        """It was not found yet, for this reason; `for_good`: it will not be."""
+        if scope in self.managers:
+            manager, _ = self.managers[scope]
+            manager.membership.not_found(owner, why, for_good=for_good)
+            self._tell_obstacles(manager)
 
     def manage(self, manager: ScopeManager, save: SaveState) -> None:
         """Be the host of a scope's manager."""
@@ -345,11 +358,8 @@ class Scoping:
         if control.to in self.managers:
             (manager, _), message = self.managers[control.to], control.message
             if manager_heeds(manager, sender, message):
-                before = manager.membership.obstacles()
                 self._carry_out(control.to, manager.received(message, now))
-                for owner, why in manager.membership.obstacles().items():
-                    if before.get(owner) != why:
-                        self.obstructed(control.to, owner, why)
+                self._tell_obstacles(manager)
         elif control.to == self.host.me and (member := self.controller) and heeds(member, sender, control.message):
             effects = member.received(control.message, now)
             acknowledged = [each for each in effects if isinstance(each, Send) and isinstance(each.message, Alive)]
@@ -363,6 +373,16 @@ class Scoping:
         elif isinstance(control.message, Registration) and control.to not in (self.host.me, *self.hosting.clients):
             party = control.message.member
             self.host.send(sender, Control(party.id, RegistrationRefused(control.to, 0, self._not_managed())))
+
+    def _tell_obstacles(self, manager: ScopeManager) -> None:
+        """Tell once why a scope that is managed here is no member of others, and that it is one at last."""
+        scope, membership = manager.state.scope.id, manager.membership
+        told, now = self.obstacles.setdefault(scope, {}), membership.obstacles()
+        over = dict.fromkeys((name for name in membership.admitted() if name in told), "")
+        for owner, why in (now | over).items():
+            if told.get(owner, "") != why:
+                told[owner] = why
+                self.obstructed(scope, owner, why)
 
     def _not_managed(self) -> str:
         here = ", ".join(manager.state.scope.name for manager, _ in self.managers.values()) or "none"
