@@ -6,6 +6,7 @@ import pytest
 
 from quillcast.core.ids import topic_id
 from quillcast.core.messages import Contact
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import client_id, is_client_of
 from quillcast.protocol.scopes.hosting import ClientHost
@@ -23,7 +24,10 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.scopes.uses import Doing, digest
+from quillcast.protocol.topics.descriptor import described
+from tests.protocol.scopes.network import Network, peer, scope
 from tests.protocol.test_scoping import LEASE_S, Site
+from tests.protocol.topics.village import Village
 
 
 class Hosts(Site):
@@ -115,6 +119,41 @@ def test_another_peer_is_named_at_once_when_the_manager_has_answered_for_the_top
     first, why = told
     assert (first, "the client cannot reach" in str(why)) == ("", True)
     assert hosting.clients[client].roles()[topic_id("news")].direct == ("subscribes",)
+
+
+def test_outside_of_scopes_the_peer_at_which_a_topic_is_rooted_serves_direct_publishers() -> None:
+    village, found = Village(12), list[object]()
+    for creator in range(1, 4):
+        contact = village.world.machines[creator].contact
+        name = f"{contact.node_id.hex()}:room"
+
+        def seek(peer: Peer, name: str = name) -> None:
+            client = peer.scoping.hosting.enter("scores")
+            told = lambda server, why: found.append(server or why)  # noqa: E731
+            peer.scoping.client_directs(client, name, "publishes", found, digest(b"secret"), (), lambda why: None, told)
+
+        village.act(0, seek)
+        village.run(1)
+        assert found[-1] == contact
+
+
+def test_in_a_scope_the_entry_point_serves_direct_clients_also_in_a_topic_that_is_rooted_at_its_creator() -> None:
+    network, creator = Network(), "ab" * 16
+    network.add_scope("X")
+    site = network.add_scope("Q", ["X"])
+    topic = described(f"{creator}:news").topic
+    for name in "CDE":
+        controller = network.add_peer(name, ["Q"])
+        network.settle()
+        role = Role(topic, scope("X").id, subscribes=name == "E", has_publishers=name == "C", name="news")
+        network.carry_out(peer(name).id, controller.take_part(role))
+        network.settle()
+    (entry,) = (site.state.members[label].party for label in site.state.topics[topic].entries[:1])
+    assert entry.name == "E"
+    wish = Role(topic, scope("X").id, subscribes=True, name=f"{creator}:news", direct=("subscribes",))
+    client = Party(client_id(peer("D").id, 1), peer("D").contact, name="board")
+    (told,) = site.received(Registration(scope("Q").id, client, 1, (wish,)), network.now)
+    assert told.message.assignments[0].servers[0] == entry.contact
 
 
 def test_a_client_that_may_not_do_something_is_not_served_directly_either() -> None:

@@ -41,6 +41,12 @@ def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
     return TopicId(bytes.fromhex(creator)[: ID_BYTES // 2] + hashed[: ID_BYTES // 2])
 
 
+def topic_called(name: str) -> TopicId:
+    """The id of the topic that applications call this: a plain name, or `CREATOR:name`."""
+    creator, _, bare = name.rpartition(":")
+    return topic_id(bare, creator)
+
+
 def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:
     """The hash of nodeId and incarnation: new at each start, so that no sequence is reused.
 

@@ -12,7 +12,7 @@ from itertools import count, islice
 
 import msgspec
 
-from quillcast.core.ids import ID_BYTES, topic_id
+from quillcast.core.ids import ID_BYTES, topic_called
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.effects import Send
@@ -141,7 +141,7 @@ class Clients:
 
     def _assignment(self, role: Role, host: Member) -> Assignment:
         """What a client may do in a topic, and why the rest is refused."""
-        if topic_id(role.name) != role.topic:
+        if topic_called(role.name) != role.topic:
             return Assignment(role.topic, why="the topic was not named")
         rights, hosts = self.config.clients(role.name), dict(self.rights.refusals(host, role))
         publishes = role.publishes and rights in ("both", "publish")

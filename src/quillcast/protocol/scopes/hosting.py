@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from quillcast.core.ids import topic_id
+from quillcast.core.ids import topic_called
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import NUMBER_BYTES, client_id
@@ -51,12 +51,12 @@ class HostedClient:
     def roles(self, root: Callable[[str], bytes] = lambda name: OVERLAY) -> dict[bytes, Role]:
         """Its part in each topic that it uses. `root` names the scope that leads to its owner."""
         names = dict.fromkeys(name for name, _ in self.uses)
-        return {topic_id(name): self._role(name, root(name)) for name in names}
+        return {topic_called(name): self._role(name, root(name)) for name in names}
 
     def _role(self, name: str, root: bytes) -> Role:
         publishes, subscribes = (self.uses[name, "publishes"] > 0, self.uses[name, "subscribes"] > 0)
         direct = tuple(doing for each, doing in self.direct if each == name)
-        return Role(topic_id(name), root, publishes, subscribes, name, direct=direct)
+        return Role(topic_called(name), root, publishes, subscribes, name, direct=direct)
 
 
 class ClientHost:
@@ -179,7 +179,7 @@ class ClientHost:
         for each in (self.membership, membership):
             if each.is_refused:
                 return each.obstacle()
-        assignment = membership.answer(topic_id(waiting.name))
+        assignment = membership.answer(topic_called(waiting.name))
         if assignment is None:
             return None
         return "" if does(assignment, waiting.doing) else assignment.why

@@ -16,7 +16,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import DOWN, Position
 from quillcast.core.host import Host, Timer
-from quillcast.core.ids import topic_id
+from quillcast.core.ids import topic_called
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -289,7 +289,7 @@ class Scoping:
         def seek(why_not: str) -> None:
             decided(why_not)
             if not why_not:
-                servers = self._servers(id_, topic_id(name), doing)
+                servers = self._servers(id_, topic_called(name), doing)
                 self.direct.seek(id_, client, digest, name, doing, servers, unreachable, found)
 
         waiting = WaitingUse(name, doing, use, seek, direct=True)
