@@ -1,5 +1,6 @@
 """The group of all commands, and how each command ends."""
 
+import gc
 import os
 from difflib import get_close_matches
 from importlib import import_module
@@ -68,7 +69,7 @@ Exit codes:
 
 
 class Commands(click.Group):
-    """Imports the module of a command only when that command is called."""
+    """Imports the module of a command only when that command is called. Then garbage is collected, but no modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -77,6 +78,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"quillcast.cli.{cmd_name}").command
+        gc.freeze()
+        gc.enable()
         return command
 
     def resolve_command(
