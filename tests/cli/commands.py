@@ -1,6 +1,5 @@
 """Real `quillcast` processes, in a network and a runtime folder of the test's own."""
 
-import atexit
 import json
 import os
 import select
@@ -13,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 from quillcast.core.ids import ring_distance, topic_id
+from tests.forks import OF_FORKS, Fork, of_python
 
 PATIENCE_S = 60.0  # nothing here takes so long on a machine that works
 
@@ -24,12 +23,19 @@ PATIENCE_S = 60.0  # nothing here takes so long on a machine that works
 class Command:
     """A running command, whose lines come as it writes them."""
 
-    def __init__(self, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+    def __init__(
+        self, arguments: tuple[str, ...], environment: dict[str, str], *, namespace: str | None = None
+    ) -> None:
         self.arguments = arguments
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "quillcast", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-        )  # fmt: skip
+        if of_python(environment) == OF_FORKS:
+            self.process: subprocess.Popen[bytes] = Fork(
+                "quillcast", *arguments, env=environment, namespace=namespace, stderr=subprocess.PIPE
+            )
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "quillcast", *arguments],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+            )  # fmt: skip
         self._read = {1: b"", 2: b""}
 
     def line(self, fd: int = 1) -> str:
@@ -68,58 +74,6 @@ class Command:
         return self.process.returncode, (self._read[1] + out).decode(), (self._read[2] + err).decode()
 
 
-FORKING = """
-import json, os, sys
-import quillcast.cli.app, quillcast.cli.asking, quillcast.cli.peering, quillcast.cli.streams
-for line in sys.stdin:
-    arguments, environment, folder, texts = json.loads(line)
-    if (child := os.fork()) == 0:
-        for fd, (path, how) in enumerate(zip([os.devnull, *texts], [os.O_RDONLY, os.O_WRONLY, os.O_WRONLY])):
-            os.dup2(os.open(path, how), fd)
-        os.environ.clear()
-        os.environ.update(environment)
-        os.chdir(folder)
-        sys.argv[1:] = arguments
-        quillcast.cli.main()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class Forks:
-    """One process that has loaded the modules, and forks for each command: most of them end at once."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        atexit.register(self.end)
-
-    def run(self, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str, str]:
-        """Run a command to its end: exit code, output, errors."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        with NamedTemporaryFile() as out, NamedTemporaryFile() as err:
-            stdin.write(f"{json.dumps([arguments, environment, str(Path.cwd()), [out.name, err.name]])}\n")
-            stdin.flush()
-            ended, _, _ = select.select([stdout], [], [], PATIENCE_S)
-            if not ended:
-                forks.cache_clear()
-                self.end()
-            assert ended, f"{arguments} did not end in {PATIENCE_S} s"
-            return int(stdout.readline()), out.read().decode(), err.read().decode()
-
-    def end(self) -> None:
-        """End it, and a command that runs."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
-
-
-forks = cache(Forks)
-
-
 class Commands:
     """Runs commands in one runtime folder."""
 
@@ -135,9 +89,7 @@ class Commands:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run a command to its end: exit code, output, errors."""
-        if self.environment.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
-            return self.start(*arguments).end()  # only a new interpreter hears that
-        return forks().run(arguments, self.environment)
+        return self.start(*arguments).end()
 
     def run_until(self, text: str, *arguments: str) -> None:
         """Run a command again until its output has a text that is to appear in a moment."""

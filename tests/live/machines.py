@@ -17,18 +17,6 @@ from tests.live.stage import PATIENCE_S, ROOT, Puppet, Wires
 NETWORK = "10.77.0"
 
 
-class MachineCommand(Command):
-    """A `quillcast` command that runs on a machine."""
-
-    def __init__(self, namespace: str, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
-        self.arguments = arguments
-        self.process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace, sys.executable, "-m", "quillcast", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-        )  # fmt: skip
-        self._read = {1: b"", 2: b""}
-
-
 class Machine:
     """One machine: where it is reached, what its user's folders hold, and what runs on it."""
 
@@ -42,13 +30,13 @@ class Machine:
             "XDG_CONFIG_HOME": str(self.config),
             "QUILLCAST_NETWORK": "default",
         }
-        self._commands: list[MachineCommand] = []
+        self._commands: list[Command] = []
         self._puppets: list[Puppet] = []
         self._relays: list[subprocess.Popen[bytes]] = []
 
-    def start(self, *arguments: str) -> MachineCommand:
+    def start(self, *arguments: str) -> Command:
         """Start a command."""
-        command = MachineCommand(self.namespace, arguments, self.environment)
+        command = Command(arguments, self.environment, namespace=self.namespace)
         self._commands.append(command)
         return command
 

@@ -5,12 +5,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
+
+from tests.forks import Fork
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE_S = 60.0  # nothing here takes so long on a machine that works
@@ -34,13 +35,9 @@ class Puppet:
         self, runtime: Path, *, namespace: str | None = None, config_home: Path | None = None, **node: Any
     ) -> None:
         home = {"XDG_CONFIG_HOME": str(config_home)} if config_home else {}
-        inside = ["ip", "netns", "exec", namespace] if namespace else []
-        self.process = subprocess.Popen(
-            [*inside, sys.executable, "-m", "tests.live.puppet", json.dumps(node)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **home, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-            cwd=ROOT,
+        paths = {"XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        self.process = Fork(
+            "tests.live.puppet", json.dumps(node), env={**os.environ, **home, **paths}, cwd=ROOT, namespace=namespace
         )
         self.namespace = namespace
         self._unread = b""

@@ -19,7 +19,8 @@ from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
 from quillcast.live.transport import certificates
 from quillcast.live.transport.certificates import read_member
 from quillcast.live.transport.hello import Identity
-from tests.live.machines import Machine, MachineCommand, Machines, machines
+from tests.cli.commands import Command
+from tests.live.machines import Machine, Machines, machines
 from tests.live.stage import ROOT, PuppetError, eventually
 from tests.live.toys import ToyPeer, member, run, toy
 
@@ -172,7 +173,7 @@ def net(tmp_path: Path) -> Iterator[Machines]:
         yield made
 
 
-def listening(machine: Machine, *arguments: str) -> tuple[MachineCommand, str]:
+def listening(machine: Machine, *arguments: str) -> tuple[Command, str]:
     """A peer that others reach, and the line that it prints."""
     command = machine.start("node", "--listen", f"{machine.host}:0", *arguments)
     assert f"at {machine.host}:" in command.line()
