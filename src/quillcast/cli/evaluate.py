@@ -95,16 +95,17 @@ def run(
 ) -> None:
     """Run an experiment."""
     extras.require("an evaluation", *extras.EVALUATION)
-    from quillcast.evaluation.command import evaluate_command
     from quillcast.evaluation.experiment import load, split
-    from quillcast.evaluation.seeds import parse_seeds
 
     if seed is not None and seeds is not None:
         raise click.UsageError("--seed and --seeds exclude each other; leave one out")
-    each = parse_seeds(seeds) if seeds is not None else []
     asked = load(experiment)
     chosen = split(policies) if policies is not None else None
     asked = asked.with_(peers=nodes, groups=groups, seed=seed, policies=chosen)
+    from quillcast.evaluation.command import evaluate_command  # takes a second, so a wrong request is told before
+    from quillcast.evaluation.seeds import parse_seeds
+
+    each = parse_seeds(seeds) if seeds is not None else []
     work = partial(evaluate_command, asked, output, each, master=master, remote=remote, as_json=as_json)
     _ended(work, as_json=as_json)
 
