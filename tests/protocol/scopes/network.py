@@ -187,9 +187,12 @@ class Network:
             for target in self._targets(channel, topic_):
                 if target == before or target not in self.peers:
                     continue  # never back over the link that it came by
-                got[self.peers[target].me.name] += 1
-                if got[self.peers[target].me.name] == 1 and self.peers[target].me.name != name:
-                    travelling += [(target, at, each) for each in came(self.peers[target], topic_, record)]
+                controller, at_peer = self.peers[target], isinstance(channel.spec, Address)
+                if at_peer and not controller.admits(topic_, decode(record)):
+                    continue  # the data path does not take it for a copy of what belongs here
+                got[controller.me.name] += 1
+                if got[controller.me.name] == 1 and controller.me.name != name:
+                    travelling += [(target, at, each) for each in came(controller, topic_, record)]
         return +got
 
     def _at_once(
@@ -200,6 +203,8 @@ class Network:
         for id_, controller in self.peers.items():
             assignment, label = controller.membership.assignment(topic_), controller.membership.label(topic_)
             if controller.membership.groups().get(spec.mechanism) != key or assignment.depth is None or label is None:
+                continue
+            if not controller.membership.comes_by(spec.mechanism, topic_):
                 continue
             here = arrived(decode(record), assignment.depth, label)
             if here is not None and id_ != at:

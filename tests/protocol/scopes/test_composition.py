@@ -204,6 +204,47 @@ def test_a_redundant_policy_around_a_tree_for_each_origin_reaches_all() -> None:
         assert network.publish("p5", of).keys() | {"p5"} == {*names}
 
 
+def test_a_member_that_turned_to_another_of_its_scopes_passes_on_what_comes_to_its_new_place() -> None:
+    """What comes to its former place ends there, and is no earlier copy of what comes to its new one."""
+    network, of = Network(), topic("t")
+    network.add_scope("X", policy=lambda topic: Tree(8))
+    network.add_scope("P", ["X"], policy=lambda topic: Tree(1))
+    network.cut.add(scope("P").id)
+    for name, owners in {"A": ["X"], "D": ["X"], "B": ["P", "X"]}.items():
+        network.add_peer(name, owners)
+        network.role(name, of, "X", publishes=name in "AD", subscribes=True)
+    network.settle()
+    assert network.publish("A", of).keys() == {"B", "D"}
+    network.cut.clear()
+    network.passed(LEASE_S / 3)
+    network.add_peer("C", ["P"])
+    network.role("C", of, "X", subscribes=True)
+    network.settle()
+    leading = {str(each.label) for each in network.installed[peer("A").id] if each.spec.peer == peer("B").contact}
+    assert leading == {"2-4", "2-3:1"}, "those to its former place stay until no bundle takes them"
+    for _ in range(50):
+        assert network.publish("A", of).keys() == {"B", "C", "D"}
+
+
+def test_bundles_of_a_multicast_group_are_for_the_members_of_its_scope() -> None:
+    """B has the group's key for another topic, and takes part in this one in another of its scopes."""
+    network, (of, other) = Network(), (topic("t"), topic("u"))
+    network.add_scope("X", policy=lambda topic: Tree(2))
+    for name in "PQ":
+        network.add_scope(name, ["X"], policy=lambda topic: IpMulticast())
+    network.settle()
+    for name, owners in {"A": ["X"], "B": ["Q", "P"], "C": ["P"], "D": ["P"], "E": ["Q"]}.items():
+        network.add_peer(name, owners)
+        network.role(name, of, "X", publishes=name == "A", subscribes=name != "A")
+        if name in "BCD":
+            network.role(name, other, "P", publishes=name == "C", subscribes=True)
+        network.settle()
+    network.passed(CHANGED_S)
+    assert network.publish("C", other) == dict.fromkeys("BD", 1)
+    for _ in range(20):
+        assert network.publish("A", of) == dict.fromkeys("BCDE", 1)
+
+
 def test_compositions_are_deep_and_have_several_publishers() -> None:
     """What the oracle is asked about is not trivial."""
     checked, depths = 0, set[int]()

@@ -19,11 +19,12 @@ from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.records import Pair, Record, decode, encode
 from quillcast.protocol.scopes.state import Entering
 from tests.protocol.recording import PAUL, RecordingHost, block
-from tests.protocol.scopes.network import LEASE_S, Network, peer, topic
+from tests.protocol.scopes.network import LEASE_S, Network, peer, scope, topic
 from tests.protocol.scopes.test_crossing import bundle
 
 T = topic("t")
 NOT_INSTALLED = "there is no filter 'other'; install the package that has it on this machine"
+GROUP = str(parse(IpMulticast().mechanism)._replace(of=scope("X").id.hex()[:16]))
 VERSION = 1  # of the channels of a ring or mesh whose members came one after the other
 
 
@@ -225,12 +226,13 @@ def test_over_multicast_the_entry_point_sends_once_and_links_carry_what_is_too_l
 def test_a_member_notes_that_a_bundle_from_the_group_is_there_now() -> None:
     network = site(IpMulticast())
     installing, controller = installed(network, "B")
-    came = installing.came_to_all(controller, given(record(1, 1)))
+    came = installing.came_to_all(controller, GROUP, given(record(1, 1)))
     assert decode(came.envelope.record) == Record(2, (Pair(1, 2, VERSION),))
     stray = [given(), given(b"\0\1"), given(record(2, 1)), given(encode(Record(3, (Pair(1, 1, VERSION),))))]
-    assert [installing.came_to_all(controller, each) for each in stray] == [None] * 4
-    assert installing.came_to_all(*installed(network, "A")[1:], given(record(1, 1))) is None, "its own"
-    assert installed(site(Star()), "B")[0].came_to_all(controller, given(record(1, 1))) is None
+    assert [installing.came_to_all(controller, GROUP, each) for each in stray] == [None] * 4
+    assert installing.came_to_all(controller, IpMulticast().mechanism, given(record(1, 1))) is None, "another scope's"
+    assert installing.came_to_all(*installed(network, "A")[1:], GROUP, given(record(1, 1))) is None, "its own"
+    assert installed(site(Star()), "B")[0].came_to_all(controller, GROUP, given(record(1, 1))) is None
 
 
 def test_a_bundle_that_should_be_elsewhere_is_dropped_and_counted() -> None:
@@ -254,8 +256,8 @@ def test_a_member_from_which_no_channel_begins_drops_what_should_be_elsewhere_to
 
 def test_a_malformed_record_in_a_datagram_is_counted_as_elsewhere() -> None:
     installing, controller = installed(site(IpMulticast()), "B")
-    assert installing.came_to_all(controller, given(b"\0\1")) is None
-    assert installing.came_to_all(controller, given(record(2, 1))) is None, "its own, which is no mistake"
+    assert installing.came_to_all(controller, GROUP, given(b"\0\1")) is None
+    assert installing.came_to_all(controller, GROUP, given(record(2, 1))) is None, "its own, which is no mistake"
     assert (controller.misrouted, controller.malformed) == (0, 1)
     assert installing.host.records == [Mark("record_malformed"), Dropped(T, 1, "misrouted")]
 

@@ -207,11 +207,13 @@ class Installing:
 
         return record
 
-    def came_to_all(self, controller: LocalController, bundle: Bundle) -> Bundle | None:
+    def came_to_all(self, controller: LocalController, mechanism: str, bundle: Bundle) -> Bundle | None:
         """A bundle came over a multicast mechanism: as it is here. None: it is not for this member."""
         topic, assignment = bundle.envelope.topic, self.assignments.get(bundle.envelope.topic)
         label = controller.membership.label(topic)
         if assignment is None or assignment.depth is None or label is None or not bundle.envelope.record:
+            return None
+        if not controller.membership.comes_by(mechanism, topic):
             return None
         came = self._read(controller, bundle.envelope.record)
         if came is None:

@@ -346,6 +346,12 @@ class ScopeMembership:
         """The multicast mechanisms to take part in, with their keys."""
         return {group.mechanism: group.key for orders in self._obeyed() for group in orders.groups}
 
+    def comes_by(self, mechanism: str, topic: bytes) -> bool:
+        """Do bundles of a topic come over this multicast mechanism? Those of other owners are for other members."""
+        owner = self._owner(topic)
+        orders = owner.orders if owner is not None else None
+        return orders is not None and any(group.mechanism == mechanism for group in orders.groups)
+
     def ordered_assignments(self) -> dict[bytes, Assignment]:
         """This party's places by its owners' orders, also in topics in which it takes no part for itself."""
         return {each.topic: each for _, each in self._ordered()}
@@ -355,9 +361,9 @@ class ScopeMembership:
         return {each.topic: orders.label for orders, each in self._ordered()}
 
     def places(self, topic: bytes) -> list[tuple[int, int]]:
-        """The depths and labels that this party has in a topic, also in scopes that it does not obey in it."""
-        told = ((orders.label, each) for orders in self._obeyed() for each in orders.assignments)
-        return [(each.depth, label) for label, each in told if each.topic == topic and each.depth is not None]
+        """The depths and labels that this party has in a topic. A scope that it turned away from gives it none."""
+        told = ((orders.label, each) for orders, each in self._ordered() if each.topic == topic)
+        return [(each.depth, label) for label, each in told if each.depth is not None]
 
     def ordering(self, topic: bytes) -> Party | None:
         """The owner that decides this party's place in a topic."""

@@ -333,7 +333,7 @@ class Scoping:
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.measured(contact.node_id, proximity))
 
-    def datagram(self, bundle: Bundle) -> Bundle | None:
+    def datagram(self, mechanism: str, bundle: Bundle) -> Bundle | None:
         """Give a bundle of a multicast mechanism its record at this member. Returns None if it ends here.
 
         No credit bounds what comes that way, so nothing is kept that has to wait: a bundle of a term or session that is
@@ -341,7 +341,8 @@ class Scoping:
         """
         entering, flow = None, self.table.flows.get(bundle.topic)
         if flow is not None and flow.live(bundle.envelope.term) is not None and bundle.envelope.kind is DOWN:
-            entering = self.installing.came_to_all(self.controller, bundle) if self.controller is not None else None
+            controller = self.controller
+            entering = self.installing.came_to_all(controller, mechanism, bundle) if controller is not None else None
         if self.table.budget.used_bytes + bundle.size > self.table.budget.limit_bytes:
             self.host.trace(Mark("datagram_without_room"))
             return None
