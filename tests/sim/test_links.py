@@ -114,6 +114,20 @@ def test_a_link_to_an_earlier_process_is_refused_by_the_next() -> None:
     assert peer(world, 1).got("message") == ["to the new one"]
 
 
+def test_a_link_whose_caller_died_before_it_was_established_is_refused_by_the_next_process() -> None:
+    world = toys(2)
+    say(world, 0, 1, "hello")
+    world.run(1.5 * DELAY_S)
+    assert peer(world, 1).got("link_up") == [ONE]
+    world.stop(machine(world, 0), silently=True)
+    world.run(1)
+    world.start(machine(world, 0))
+    say(world, 1, 0, "to the old one")
+    world.run(2)
+    assert peer(world, 1).seen[-1] == (1 + 2 * DELAY_S, "link_lost", ONE)
+    assert peer(world, 0).seen == []
+
+
 def test_a_restarted_caller_replaces_the_link_that_the_other_still_held() -> None:
     world = toys(2)
     say(world, 0, 1, "hello")

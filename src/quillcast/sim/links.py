@@ -163,6 +163,7 @@ class End:
         if self.host.backlog is not None:
             self.host.backlog.append((self.established, far))
         elif not self.open:
+            self.far = far  # it learns that now, or, if the path is cut, when it sends something
             far.refused()
         else:
             self.far, self.up, self.unanswered_since = far, True, None
