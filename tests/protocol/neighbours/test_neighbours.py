@@ -110,6 +110,15 @@ def test_the_smallest_interval_of_all_users_of_a_link_applies() -> None:
     assert 3 <= host.asked(BOB) - before <= 7
 
 
+def test_links_with_the_same_users_share_the_list_of_them() -> None:
+    host = RecordingHost()
+    for peer in (BOB, CAROL):
+        host.neighbours.watch(peer, "leaf set", 5.0)
+        host.neighbours.watch(peer, "tree", 1.0)
+    links = host.neighbours._links
+    assert links[BOB.node_id].users is links[CAROL.node_id].users
+
+
 def test_the_smallest_interval_of_any_link_applies_to_all() -> None:
     """docs/design.md, decision 4: the cost of a link does not depend on what it carries."""
     host = RecordingHost()

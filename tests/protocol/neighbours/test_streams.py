@@ -5,6 +5,7 @@ from hashlib import sha256
 import pytest
 
 from quillcast.core.errors import LocalError, Malformed, RemoteError
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark
 from quillcast.protocol import wire
@@ -61,6 +62,12 @@ def test_the_digests_of_buckets_count_each_change_once_whenever_they_are_asked_f
 
 
 # What is sent
+
+
+def test_an_end_that_has_nothing_to_send_and_nothing_to_ask_for_has_no_dicts_for_it() -> None:
+    link = link_with({SUN: b"up"})
+    assert link.a.streams._outgoing[link.b.me].pending is EMPTY
+    assert link.b.streams._incoming[link.a.me].removed is EMPTY
 
 
 def test_a_single_change_is_sent_at_once() -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import NodeId
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark, Recovered, Suspected
 from quillcast.protocol.neighbours.config import NeighbourConfig
@@ -91,7 +92,7 @@ class Link:
         users = [(other_s, other) for other_s, other in self.users if other != user]
         if every_s is not None:
             users.append((every_s, user))
-        self.users = tuple(users)
+        self.users = interned(tuple(users))  # most links have the same users
         return former
 
     def follow(self, every_s: float) -> None:

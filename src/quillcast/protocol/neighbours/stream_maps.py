@@ -123,7 +123,7 @@ class Outgoing(DigestedMap):
         super().__init__(epoch)
         self.contact = contact
         self.log: list[bytes] = []
-        self.pending: dict[bytes, None] = {}
+        self.pending: dict[bytes, None] = EMPTY
         self.flushed_at, self.flush_set = NEVER, False
 
     def move_to(self, contact: Contact) -> None:
@@ -138,14 +138,14 @@ class Outgoing(DigestedMap):
         """Set a value, or with None, remove it; the next flush sends it. False if nothing changed."""
         if not self.set(key, value):
             return False
+        self.pending = self.pending or {}
         self.pending.pop(key, None)  # in order of their last change, because a change may rely on earlier ones
         self.pending[key] = None
         return True
 
     def number_pending(self, log_max: int, now: float) -> list[bytes]:
         """Number the changes that were not sent yet. Return their keys. A log over `log_max` is halved."""
-        keys = list(self.pending)
-        self.pending.clear()
+        keys, self.pending = list(self.pending), EMPTY
         self.number += len(keys)
         self.log += keys
         if len(self.log) > log_max:
@@ -167,7 +167,7 @@ class Incoming(DigestedMap):
         super().__init__(b"")
         self.asked_since: float | None = None
         self.asked_at, self.requests, self.answered, self.answered_at = NEVER, 0, False, NEVER
-        self.removed: dict[bytes, None] = {}
+        self.removed: dict[bytes, None] = EMPTY
 
     def advance(self, number: int) -> None:
         """Note that the copy is in the state of this change."""
@@ -180,11 +180,11 @@ class Incoming(DigestedMap):
     def note_removed(self, keys: Iterable[bytes]) -> None:
         """Note keys that the neighbour removed while a request for earlier changes is open."""
         unknown = (key for key in keys if key not in self.entries)
-        self.removed.update(dict.fromkeys(islice(unknown, REMOVED_MAX - len(self.removed))))
+        self.removed = self.removed | dict.fromkeys(islice(unknown, REMOVED_MAX - len(self.removed)))
 
     def take_removed(self) -> list[bytes]:
         """Return the keys that the neighbour removed while a request was open, and did not set again."""
-        removed, self.removed = self.removed, {}
+        removed, self.removed = self.removed, EMPTY
         return [key for key in removed if key not in self.entries]
 
     def note_request(self, now: float) -> None:
