@@ -27,10 +27,11 @@ class Dispatch:
     parts: the simulator has ten thousand peers.
     """
 
-    __slots__ = ("_direct", "_orders", "_parts", "_routed", "_timers")
+    __slots__ = ("_direct", "_orders", "_parts", "_places", "_routed", "_timers")
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
+        self._places: dict[int, int] | None = {}  # index of each part by its `id`; None once the tables are shared
         self._direct: Handlers = {}
         self._routed: Handlers = {}
         self._timers: Handlers = {}
@@ -42,6 +43,7 @@ class Dispatch:
             _shared.setdefault(tuple(handlers.items()), handlers)
             for handlers in (self._direct, self._routed, self._timers, self._orders)
         )
+        self._places = None
 
     def on_message(self, kind: type[M], handle: Callable[[Contact, M], None]) -> None:
         """Call `handle(sender, message)` for messages of this kind. Raises `ValueError` if the kind has a handler."""
@@ -84,16 +86,19 @@ class Dispatch:
     ) -> Handlers:  # fmt: skip
         if kind in handlers:
             raise ValueError(f"{kind.__qualname__} already has a handler: {handlers[kind][0]}")
+        own = dict(handlers) if self._places is None else handlers
         if isinstance(handle, MethodType):
-            return {**handlers, kind: (adapt(handle.__func__), self._place(handle.__self__))}
-        return {**handlers, kind: (adapt(_call), self._place(handle))}
+            own[kind] = adapt(handle.__func__), self._place(handle.__self__)
+        else:
+            own[kind] = adapt(_call), self._place(handle)
+        return own
 
     def _place(self, part: Any) -> int:
-        for place, known in enumerate(self._parts):
-            if known is part:
-                return place
-        self._parts.append(part)
-        return len(self._parts) - 1
+        places = {} if self._places is None else self._places
+        place = places.setdefault(id(part), len(self._parts))
+        if place == len(self._parts):
+            self._parts.append(part)
+        return place
 
     def message(self, sender: Contact, message: Message) -> None:
         """Handle a message that came directly from `sender`. Raises `Malformed` for a kind that is only routed."""
