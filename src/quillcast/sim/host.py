@@ -25,6 +25,11 @@ WALL_START_NS = 1_700_000_000_000_000_000  # the start of wall clocks: a day in 
 class Machine:
     """A machine runs a peer's processes one after another. It holds what outlives them."""
 
+    __slots__ = (
+        "clock_origin_s", "contact", "files", "host", "node_id", "number", "off_by", "stale_files", "started_at",
+        "starts", "wall_skew_s",
+    )  # fmt: skip
+
     def __init__(self, number: int, node_id: NodeId, clock_origin_s: float, wall_skew_s: float) -> None:
         self.number, self.node_id = number, node_id
         self.contact = Contact(node_id, f"{ADDRESS}{number}")
@@ -79,7 +84,7 @@ class SimHost(Process):
         self.table = Links(self, exchange)
         self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
-        self.sent: dict[bytes, int] = {}  # control messages since `take_sent`, by recipient
+        self.sent: dict[bytes, int] | None = None  # control messages since `take_sent`, by recipient, once it is called
         self.groups: dict[bytes, tuple[UdpGroup, bytes]] = {}  # multicast groups by the ids of their contacts
         self.peer: Inputs
 
@@ -100,7 +105,8 @@ class SimHost(Process):
         if to.node_id == self.me:
             self.world.at(self.world.now, self._to_itself, wire)
             return
-        self.sent[to.node_id] = self.sent.get(to.node_id, 0) + 1
+        if self.sent is not None:
+            self.sent[to.node_id] = self.sent.get(to.node_id, 0) + 1
         end = self.links.get(to.node_id)
         if end is None:
             self.table.call(to).send(wire)
@@ -116,9 +122,9 @@ class SimHost(Process):
             world.at(at, end.far.receive, wire)
 
     def take_sent(self) -> dict[bytes, int]:
-        """Return the number of control messages sent since the last call, by recipient."""
+        """Return the number of control messages sent since the last call, by recipient; none at the first call."""
         sent, self.sent = self.sent, {}
-        return sent
+        return sent or {}
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
         wire = self.world.pack(bundle)
