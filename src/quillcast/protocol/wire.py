@@ -54,5 +54,7 @@ def decode_all(data: bytes) -> list[Any]:
 class WireCodec:
     """`core.messages.Codec` for the union, for layers that carry messages of other layers."""
 
+    __slots__ = ()
+
     encode = staticmethod(encode)
     decode = staticmethod(decode)

@@ -27,6 +27,8 @@ class DiskFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Files:
     """One machine's files, which outlive its processes. `synced[name]` bytes of `content[name]` are safe."""
 
+    __slots__ = ("capacity_bytes", "content", "slowness", "synced")
+
     def __init__(self) -> None:
         self.content: dict[str, bytearray] = {}
         self.synced: dict[str, int] = {}
@@ -66,6 +68,8 @@ class Files:
 
 class SimDisk:
     """`core.host.Disk` for one process. Orders are executed one after another, and each is answered when done."""
+
+    __slots__ = ("_files", "_free_at", "_process")
 
     def __init__(self, process: Process, files: Files) -> None:
         self._process, self._files = process, files

@@ -12,6 +12,8 @@ from quillcast.protocol.forwarding.milestones import NOTHING_CAME
 class Budget:
     """The bound on all buffers of a peer together (docs/delivery.md, *Who keeps what*)."""
 
+    __slots__ = ("empty", "limit_bytes", "used_bytes")
+
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0

@@ -63,6 +63,11 @@ class FlowListener(Protocol):
 class ForwardingTable:
     """The flows of a peer. Control planes write it; the data path only reads it."""
 
+    __slots__ = (
+        "_turn", "borders", "budget", "dropped", "entrances", "flows", "held", "host", "listener", "recorded",
+        "repeats",
+    )  # fmt: skip
+
     def __init__(self, host: Host, budget_bytes: int) -> None:
         self.host = host
         self.budget = Budget(budget_bytes)

@@ -82,6 +82,11 @@ TIMERS: tuple[type[Timer], ...] = (Flush, ResendDue)
 class Streams:
     """The change streams between this peer and its neighbours."""
 
+    __slots__ = (
+        "_copied_bytes", "_forgotten", "_incoming", "_is_neighbour", "_outgoing", "_room_until", "config", "host",
+        "listener",
+    )  # fmt: skip
+
     def __init__(self, host: Host, config: StreamConfig, listener: StreamListener | None = None) -> None:
         """Without a `listener` changes are not reported (`report_to`)."""
         self.host, self.config, self.listener = host, config, listener

@@ -49,6 +49,11 @@ class Probe:
 class Agreement:
     """Keeps the leaf set consistent with those of its members."""
 
+    __slots__ = (
+        "_exchanged", "_expected", "_probes", "_reported", "_timer_set", "config", "distances", "host", "joining",
+        "leaf_set", "lifecycle", "lost_peers", "neighbourhood", "neighbours", "routing_table",
+    )  # fmt: skip
+
     def __init__(
         self,
         host: Host,

@@ -34,6 +34,12 @@ class JoinLate(Timer, frozen=True):
 class OverlayJoin:
     """The join of one peer."""
 
+    __slots__ = (
+        "_asked_until", "_attempt", "_contacts", "_enters", "_failures", "_inactive", "_may_be_first", "_measuring",
+        "_met", "_near", "_outside", "_rounds", "_step", "acquaintances", "config", "distances", "host", "leaf_set",
+        "lifecycle", "links", "replied",
+    )  # fmt: skip
+
     def __init__(
         self,
         host: Host,

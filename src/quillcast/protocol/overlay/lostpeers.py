@@ -35,6 +35,8 @@ class Lost(NamedTuple):
 class LostPeers:
     """Peers that fell silent. A round probes a few of them; when one answers, all others are probed at once."""
 
+    __slots__ = ("_left", "_probed_at", "_timer_set", "config", "host", "latest", "leaf_set", "lifecycle", "peers")
+
     def __init__(self, host: Host, config: OverlayConfig, lifecycle: Lifecycle, leaf_set: LeafSet) -> None:
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self.peers: dict[bytes, Lost] = {}

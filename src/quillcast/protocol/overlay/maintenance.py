@@ -29,6 +29,11 @@ class MaintenanceDue(Timer, frozen=True):
 class Maintenance:
     """Measures peers, adds the near ones to the tables, and asks row members for their rows."""
 
+    __slots__ = (
+        "_asked", "_interval_s", "_measuring", "config", "distances", "host", "leaf_set", "lifecycle", "links",
+        "lost_peers", "neighbourhood", "repair", "table",
+    )  # fmt: skip
+
     def __init__(
         self,
         host: Host,

@@ -51,6 +51,11 @@ class Pending:
 class Router:
     """The messages in transit through this peer."""
 
+    __slots__ = (
+        "_held", "_next_number", "_pending", "_seen", "application", "codec", "config", "distances", "host",
+        "join_help", "lifecycle", "links", "repair", "routes",
+    )  # fmt: skip
+
     def __init__(
         self,
         host: Host,

@@ -56,6 +56,8 @@ class _Seats:
 class Seats:
     """The scopes above this peer that topics may be rooted at, and which topics are."""
 
+    __slots__ = ("_watched", "host", "keep_alive_s", "neighbours", "scopes", "topics")
+
     def __init__(self, host: Host, neighbours: Neighbours, keep_alive_s: float) -> None:
         self.host, self.neighbours, self.keep_alive_s = host, neighbours, keep_alive_s
         self.topics: dict[bytes, str] = {}  # their root scopes, by name

@@ -93,6 +93,8 @@ class InnerDomain:
 class Level:
     """An agent in a domain, what it looks for, and the domain that it speaks for; None: only for its peer."""
 
+    __slots__ = ("agent", "sought", "within")
+
     def __init__(self, agent: RecoveryProtocol, within: InnerDomain | None = None) -> None:
         self.agent, self.within = agent, within
         self.sought: dict[StreamId, Sequence[Range]] = {}

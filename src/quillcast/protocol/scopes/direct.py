@@ -54,6 +54,8 @@ class Guest:
 class Guests:
     """The direct clients of a peer, as their server."""
 
+    __slots__ = ("_ended", "known", "leaving", "rights_count")
+
     def __init__(self) -> None:
         self.known: dict[bytes, Guest] = {}
         self._ended: Callable[[Guest], None] = lambda guest: None
@@ -138,6 +140,8 @@ class ServerSearch:
 
 class DirectPatterns:
     """One peer's part in the direct patterns: as the controller of its clients, and as the server of others'."""
+
+    __slots__ = ("_numbers", "guests", "host", "searches", "told")
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -62,6 +62,8 @@ class HostedClient:
 class ClientHost:
     """The clients of one peer. Its calls return effects to carry out for each of them, by its id."""
 
+    __slots__ = ("clients", "contact", "membership", "numbers")
+
     def __init__(self, contact: Callable[[], Contact], incarnation: bytes) -> None:
         """`incarnation` is that of this peer's process: other peers may still serve clients of the one before."""
         self.contact = contact

@@ -41,6 +41,11 @@ Key = tuple[bytes, Term]
 class Installing:
     """Turns the channels that this peer is ordered to keep into filters, whenever the orders change."""
 
+    __slots__ = (
+        "assignments", "borders", "changing", "channels", "customs", "host", "last", "own", "rate_limits", "right",
+        "ring", "topics", "unusable",
+    )  # fmt: skip
+
     def __init__(self, host: Host, customs: Customs) -> None:
         self.host, self.customs, self.rate_limits = host, customs, RateLimits(host)
         self.channels: tuple[ChannelOrder, ...] = ()

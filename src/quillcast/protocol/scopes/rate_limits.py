@@ -84,6 +84,8 @@ class Gate:
 class RateLimits:
     """The rates that one peer keeps."""
 
+    __slots__ = ("due_at", "gates", "host", "waiting")
+
     def __init__(self, host: Host) -> None:
         self.host = host
         self.gates: dict[Rate, Gate] = {}

@@ -40,6 +40,8 @@ class Tried(NamedTuple):
 class Branches:
     """The links of the topics' trees that a peer makes for its scopes."""
 
+    __slots__ = ("climbed", "dispatch", "gave_way", "host", "invited", "overlay", "parents", "placement", "trees")
+
     def __init__(
         self, host: Host, overlay: Pastry, trees: Mapping[bytes, Tree], placement: Placement, dispatch: Dispatch
     ) -> None:

@@ -18,6 +18,8 @@ from quillcast.protocol.scopes.messages import Reach, Reached
 class Opening:
     """The ends of the channels of one member, and what it has to say when their links are open."""
 
+    __slots__ = ("awaited", "ends", "host", "later", "say")
+
     def __init__(self, host: Host, say: Callable[[Iterable[Effect]], None], dispatch: Dispatch) -> None:
         self.host, self.say = host, say
         self.ends: dict[bytes, None] = {}

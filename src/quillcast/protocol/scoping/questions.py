@@ -56,6 +56,8 @@ class Question(msgspec.Struct):
 class Questions:
     """Asks where managers run, asks them, and remembers for others where managers run."""
 
+    __slots__ = ("answer", "asked", "host", "overlay", "remembered", "told")
+
     def __init__(self, host: Host, overlay: Pastry, dispatch: Dispatch) -> None:
         self.host, self.overlay = host, overlay
         self.asked: dict[int, Question] = {}

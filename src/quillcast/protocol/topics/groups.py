@@ -209,6 +209,8 @@ class GroupOverlay(Protocol):
 class TreeGroups:
     """The groups of all topics at a peer (`reliability.group.Groups`)."""
 
+    __slots__ = ("entries", "me", "neighbours", "placement", "ring", "schedule", "source_streams", "terms", "trees")
+
     def __init__(
         self, trees: Mapping[bytes, Tree], neighbours: Neighbours, overlay: GroupOverlay, terms: Terms,
         schedule: Schedule, source_streams: SourceStreams, placement: Placement,

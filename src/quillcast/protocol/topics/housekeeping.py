@@ -29,6 +29,10 @@ class Housekept(Protocol):
 class Housekeeping:
     """A peer's periodic check of what time has changed."""
 
+    __slots__ = (
+        "after", "before", "config", "dispatch", "host", "publishers_at", "schedule", "source_streams", "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, trees: Trees, schedule: Schedule, source_streams: SourceStreams,
         before: Sequence[Housekept], after: Sequence[Housekept], dispatch: Dispatch,

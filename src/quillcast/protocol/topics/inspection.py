@@ -89,6 +89,11 @@ class Walk:
 class Inspection:
     """Sends queries along a topic's tree, and gathers the answers of its peers."""
 
+    __slots__ = (
+        "dispatch", "host", "known", "numbers", "past_terms_s", "publishing", "ring", "surveys", "tracing", "trees",
+        "walks",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, past_terms_s: float, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree],
         publishing: Publishing, tracing: Tracing, dispatch: Dispatch,

@@ -14,6 +14,8 @@ from quillcast.protocol.topics.state.trees import Trees
 class LeavingTrees:
     """Ends this peer's part in every tree."""
 
+    __slots__ = ("children", "comparing", "membership", "own_streams", "progress", "subscribing", "transfer", "trees")
+
     def __init__(
         self, trees: Trees, comparing: Comparing, progress: Progress, subscribing: Subscribing,
         children: ChildrenTables, membership: TreeMembership, transfer: LeadershipTransfer, own_streams: OwnStreams,

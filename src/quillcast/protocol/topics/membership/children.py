@@ -36,6 +36,11 @@ from quillcast.protocol.topics.state.trees import Trees
 class ChildrenTables:
     """A peer as the parent of its children, in all topics."""
 
+    __slots__ = (
+        "barred", "config", "dispatch", "host", "links", "placement", "progress", "schedule", "source_streams",
+        "trees", "unheard",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, links: TreeLinks, trees: Trees, placement: Placement,
         schedule: Schedule, source_streams: SourceStreams, progress: Progress, dispatch: Dispatch,

@@ -50,6 +50,8 @@ class Search:
 class Climbing:
     """A peer that looks for better parents, and that answers others doing so."""
 
+    __slots__ = ("host", "membership", "neighbours", "overlay", "placement", "searches", "trees")
+
     def __init__(
         self, host: Host, overlay: Overlay, neighbours: Neighbours, trees: Trees, placement: Placement,
         membership: TreeMembership, dispatch: Dispatch,

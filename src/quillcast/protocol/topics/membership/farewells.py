@@ -29,6 +29,8 @@ class FarewellDue(Timer, frozen=True):
 class Farewells:
     """Sends this peer's farewells, and receives those of others."""
 
+    __slots__ = ("children", "config", "host", "membership", "ring", "told", "trees")
+
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, trees: Mapping[bytes, Tree], children: ChildrenTables,
         membership: TreeMembership, dispatch: Dispatch,

@@ -11,6 +11,8 @@ from quillcast.protocol.topics.state.trees import Trees
 class Interception:
     """Adopts children whose Joins pass by, or sends them to the entry point of their part of the tree."""
 
+    __slots__ = ("forgetting", "joins", "neighbours", "placement", "trees")
+
     def __init__(
         self, trees: Trees, placement: Placement, neighbours: Neighbours, forgetting: Forgetting, joins: Joins
     ) -> None:

@@ -30,6 +30,11 @@ SENT_ON_S = 10.0  # how long a newcomer that comes back is not sent to the entry
 class Joins:
     """Answers the Joins that end at this peer."""
 
+    __slots__ = (
+        "answers", "children", "dispatch", "host", "placement", "progress", "sent_on", "source_streams", "terms",
+        "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, trees: Trees, terms: Terms, placement: Placement, source_streams: SourceStreams,
         progress: Progress, children: ChildrenTables, answers: Answers, dispatch: Dispatch,

@@ -77,6 +77,11 @@ class JoinTimeout(Timer, frozen=True):
 class TreeMembership:
     """A peer as the child of its parents, one per topic."""
 
+    __slots__ = (
+        "began_at", "came_from", "config", "dispatch", "former", "host", "invited", "moves", "parents", "progress",
+        "referrals", "ring", "schedule", "shown", "source_streams", "terms", "trees", "unresponsive",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, links: TreeLinks, trees: Trees, terms: Terms,
         schedule: Schedule, progress: Progress, dispatch: Dispatch,

@@ -27,6 +27,8 @@ from quillcast.protocol.topics.state.tree import Tree
 class Reporting:
     """Handles reports of parents and children, and corrects peers that wrongly believe they are one."""
 
+    __slots__ = ("children", "dispatch", "host", "membership", "progress", "schedule", "terms", "trees")
+
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
         membership: TreeMembership, progress: Progress, schedule: Schedule, dispatch: Dispatch,

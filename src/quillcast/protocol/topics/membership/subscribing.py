@@ -36,6 +36,10 @@ class ListChanged(Timer, frozen=True):
 class Subscribing:
     """All subscriptions of one peer."""
 
+    __slots__ = (
+        "dispatch", "host", "known", "numbers", "progress", "schedule", "source_streams", "trees", "unpermitted",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, known: KnownTopics, trees: Trees, schedule: Schedule, source_streams: SourceStreams,
         progress: Progress, dispatch: Dispatch,

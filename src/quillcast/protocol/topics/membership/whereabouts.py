@@ -39,6 +39,8 @@ class Missed(NamedTuple):
 class Whereabouts:
     """Asks lost children, answers as one, and has the peers above hear of a child again."""
 
+    __slots__ = ("ask_s", "children", "host", "membership", "missed", "schedule", "trees")
+
     def __init__(
         self, host: Host, ask_s: float, trees: Mapping[bytes, Tree], children: ChildrenTables,
         membership: TreeMembership, schedule: Schedule, dispatch: Dispatch,

@@ -45,6 +45,10 @@ class SettingsChange(NamedTuple):
 class SettingsChanges:
     """A peer's part in changes of settings: requesting them, and passing on what the root entered."""
 
+    __slots__ = (
+        "asked", "asked_at", "creating", "host", "known", "publishers", "receipt_timeout_s", "ring", "schedule",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, receipt_timeout_s: float, ring: Overlay, known: KnownTopics, creating: Creating,
         schedule: Schedule,

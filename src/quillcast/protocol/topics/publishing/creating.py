@@ -22,6 +22,8 @@ CreateDone = Callable[[Descriptor | QuillcastError], None]
 class Creating:
     """Asks roots to enter descriptors, until they answer."""
 
+    __slots__ = ("asked", "count", "holders", "host", "known", "offered_at", "receipt_timeout_s", "ring", "schedule")
+
     def __init__(
         self, host: Host, receipt_timeout_s: float, ring: Overlay, known: KnownTopics, schedule: Schedule,
         dispatch: Dispatch,

@@ -14,6 +14,8 @@ from quillcast.protocol.topics.state.trees import Trees
 class OwnStreams:
     """One stream per topic, with a place in its tree: from the first publisher until the last is gone."""
 
+    __slots__ = ("crowded", "dispatch", "sealing", "source_streams", "trees")
+
     def __init__(self, trees: Trees, source_streams: SourceStreams, sealing: Sealing, dispatch: Dispatch) -> None:
         self.trees, self.source_streams, self.sealing, self.dispatch = trees, source_streams, sealing, dispatch
         self.crowded: dict[bytes, None] = {}  # topics in which there is no room for this peer as one more source

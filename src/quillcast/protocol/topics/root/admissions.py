@@ -42,6 +42,8 @@ class Prober(Protocol):
 class Admissions:
     """Checks the publishers of all topics rooted here, once per lease and when a lost one's lease ends."""
 
+    __slots__ = ("config", "host", "look_at", "neighbours", "own", "trees")
+
     def __init__(
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], own: OwnPublishers, neighbours: Prober,
         dispatch: Dispatch,

@@ -68,6 +68,11 @@ class Candidacy:
 class Candidacies:
     """The candidacies of one peer, by topic."""
 
+    __slots__ = (
+        "by_topic", "config", "dispatch", "host", "intake", "known", "membership", "overlay", "replication",
+        "root_terms", "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics,
         replication: Replication, membership: TreeMembership, intake: Intake, root_terms: RootTerms,

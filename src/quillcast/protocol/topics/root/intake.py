@@ -29,6 +29,11 @@ from quillcast.protocol.topics.state.trees import Trees
 class Intake:
     """Takes publishers' events for the topics rooted here."""
 
+    __slots__ = (
+        "bearers", "config", "early", "flow_control", "host", "progress", "ring", "schedule", "sealing", "successors",
+        "terms", "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, trees: Trees, terms: Terms, progress: Progress,
         flow_control: FlowControl, schedule: Schedule, sealing: Sealing,

@@ -75,6 +75,11 @@ class Round:
 class Replication:
     """What this peer keeps for other roots, and what others keep for it."""
 
+    __slots__ = (
+        "_absent", "_again_set", "_between", "_new", "_rounds", "comparing", "config", "host", "known", "number",
+        "overlay", "replica_set", "terms", "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
         trees: Mapping[bytes, Tree], terms: Terms, comparing: Comparing, dispatch: Dispatch,

@@ -27,6 +27,8 @@ class Acknowledge(Timer, frozen=True):
 class Sealing:
     """Seals once per turn, after all input of it. Credit returns when the bundles have left."""
 
+    __slots__ = ("flow_control", "host", "progress", "schedule", "tracing", "trees", "unsealed")
+
     def __init__(
         self, host: Host, trees: Trees, progress: Progress, flow_control: FlowControl, schedule: Schedule,
         tracing: Tracing, dispatch: Dispatch,

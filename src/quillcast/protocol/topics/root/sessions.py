@@ -37,6 +37,8 @@ class FlushDue(Timer, frozen=True):
 class Sessions:
     """A peer's part in the sessions of topics rooted here."""
 
+    __slots__ = ("config", "dispatch", "host", "known", "progress", "ring", "transfer", "trees")
+
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, trees: Trees, progress: Progress,
         transfer: LeadershipTransfer, dispatch: Dispatch,

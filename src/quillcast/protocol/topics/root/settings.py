@@ -19,6 +19,8 @@ from quillcast.protocol.topics.state.tree import Tree
 class RootSettings:
     """Enters the settings of topics rooted here."""
 
+    __slots__ = ("answers", "dispatch", "known", "replication", "ring", "terms", "trees")
+
     def __init__(
         self, ring: Overlay, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms, replication: Replication,
         answers: Answers, dispatch: Dispatch,

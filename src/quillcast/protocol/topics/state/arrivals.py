@@ -19,6 +19,10 @@ from quillcast.protocol.topics.state.tree import Tree
 class Arrivals:
     """The listener of the forwarding table (`forwarding.table.FlowListener`)."""
 
+    __slots__ = (
+        "dispatch", "flow_control", "host", "placement", "progress", "schedule", "source_streams", "terms", "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, source_streams: SourceStreams, progress: Progress,
         flow_control: FlowControl, dispatch: Dispatch,

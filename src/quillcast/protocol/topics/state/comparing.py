@@ -40,6 +40,11 @@ class CompareDue(Timer, frozen=True):
 class Comparing:
     """This peer's digests of what it keeps, and the neighbours' answers."""
 
+    __slots__ = (
+        "_agreed", "_changed", "_digests", "_due_at", "_entered", "_given", "_number", "_strays", "_wait_s", "config",
+        "forgetting", "host", "overlay", "records", "replica_set", "stopped",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, records: TopicRecords,
         forgetting: Forgetting, dispatch: Dispatch,

@@ -58,6 +58,11 @@ class FlowControl:
     As a root, it holds back publishers to a topic that waits even earlier.
     """
 
+    __slots__ = (
+        "budget", "config", "dispatch", "held_back", "host", "over_since", "schedule", "shares", "shed_again_at",
+        "small", "taken", "trees", "withheld", "withheld_bytes",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget, schedule: Schedule,
         dispatch: Dispatch,

@@ -26,6 +26,8 @@ class TopicState(Protocol):
 class Forgetting:
     """Looks over the topics that a peer knows, but only when enough have become idle to make that worthwhile."""
 
+    __slots__ = ("beside", "descriptors", "idle_topics_max", "kept", "noted", "topics_max", "used")
+
     def __init__(self, descriptors: dict[bytes, Descriptor], idle_topics_max: int, topics_max: int) -> None:
         self.descriptors, self.idle_topics_max, self.topics_max = descriptors, idle_topics_max, topics_max
         self.used: list[Mapping[bytes, Any]] = []

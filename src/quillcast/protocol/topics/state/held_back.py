@@ -11,6 +11,8 @@ from quillcast.core.host import Host
 class HeldBack:
     """The topics that are held back, as this peer knows as their root or from a parent."""
 
+    __slots__ = ("_until", "host")
+
     def __init__(self, host: Host) -> None:
         self.host = host
         self._until: dict[bytes, float] = {}  # `inf` while they are held back

@@ -56,6 +56,8 @@ class Move(NamedTuple):
 class MoveCount:
     """Counts this peer's parents in all topics together, and its lives in each topic (`Move`)."""
 
+    __slots__ = ("asked", "first", "life", "life_in", "lives", "me", "moves")
+
     def __init__(self, me: bytes, incarnation: bytes) -> None:
         self.me, self.first = me, first_number(incarnation)
         self.moves = self.lives = 0

@@ -45,6 +45,8 @@ def _topic(message: Answer) -> bytes:
 class Answers:
     """Answers requests that came over the overlay or directly."""
 
+    __slots__ = ("dispatch", "host", "ring")
+
     def __init__(self, host: Host, ring: Overlay, dispatch: Dispatch) -> None:
         self.host, self.ring, self.dispatch = host, ring, dispatch
 

@@ -14,6 +14,8 @@ Refusal = Callable[[str, bytes, Doing], str | None]
 class Permissions:
     """The uses of topics that the scopes of this peer permit to begin."""
 
+    __slots__ = ("_refusal", "begun")
+
     def __init__(self) -> None:
         self._refusal: Refusal = lambda name, topic, doing: None
         self.begun: dict[tuple[bytes, Doing], None] = {}

@@ -29,6 +29,10 @@ IN_ONE = Stand(1, 0)
 class Placement:
     """Asks the forwarding policy, and installs the channels that it wants."""
 
+    __slots__ = (
+        "entered", "entry_points", "expected", "fellows", "me", "members", "ordered", "policy", "ring", "stands",
+    )  # fmt: skip
+
     def __init__(self, me: bytes, ring: Overlay, policy: ForwardingPolicy) -> None:
         self.me, self.ring, self.policy = me, ring, policy
         self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order

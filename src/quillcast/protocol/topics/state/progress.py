@@ -31,6 +31,11 @@ from quillcast.protocol.topics.state.tree_reports import child_report, parent_re
 class Progress:
     """Reports to neighbours and publishers how far each topic is, and discards what nobody needs any longer."""
 
+    __slots__ = (
+        "dispatch", "flow_control", "host", "moves", "of_scope", "placement", "replica_set", "schedule",
+        "source_streams", "streams", "trees",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
         replica_set: ReplicaSet, flow_control: FlowControl, schedule: Schedule, source_streams: SourceStreams,

@@ -16,6 +16,8 @@ T = TypeVar("T")
 class TopicRecords:
     """What is known about each topic."""
 
+    __slots__ = ("descriptors", "rivals", "terms")
+
     def __init__(self) -> None:
         self.descriptors: dict[bytes, Descriptor] = {}
         self.rivals: dict[bytes, Descriptor] = {}  # another descriptor of the topic: terms may be of its sessions

@@ -24,6 +24,11 @@ class Schedule:
     `progress.py` makes the reports, `housekeeping.py` does the housekeeping.
     """
 
+    __slots__ = (
+        "_pause_s", "config", "dirty", "due", "held_back", "host", "paused_from", "read_by", "report_set",
+        "reported_at", "round_set", "sent_by", "work",
+    )  # fmt: skip
+
     def __init__(self, host: Host, config: TopicConfig) -> None:
         self.host, self.config = host, config
         self.dirty: dict[bytes, int] = {}  # bytes that came, were taken or became stable since the last report

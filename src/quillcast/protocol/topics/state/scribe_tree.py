@@ -10,6 +10,8 @@ from quillcast.protocol.forwarding.policy import ChannelSpec, Place
 class ScribeTree:
     """Each peer on the route accepts newcomers up to a number of children. Then it refers them to its children."""
 
+    __slots__ = ("children_max", "stand_ins_max")
+
     def __init__(self, children_max: int, stand_ins_max: int) -> None:
         self.children_max, self.stand_ins_max = children_max, stand_ins_max
 

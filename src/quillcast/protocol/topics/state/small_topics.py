@@ -13,6 +13,8 @@ LITTLE_PARTS = 16  # a topic keeps little if it takes at most this part of the b
 class SmallTopics:
     """The topics that keep little here. Together they may keep no more than one of them may."""
 
+    __slots__ = ("budget", "config", "host", "kept_bytes", "look_again_at", "trees")
+
     def __init__(self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget) -> None:
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
         self.kept_bytes = 0  # together at the last look, plus what came since

@@ -8,6 +8,8 @@ TOPICS_MAX = 4096  # latest topics for which a former root knows the next root: 
 class Successors:
     """The next roots of topics whose root this peer was."""
 
+    __slots__ = ("by_topic",)
+
     def __init__(self) -> None:
         self.by_topic: dict[bytes, Contact] = {}
 

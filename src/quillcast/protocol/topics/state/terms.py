@@ -21,6 +21,8 @@ from quillcast.protocol.topics.state.tree import Tree
 class Terms:
     """What this peer knows about the terms of its topics."""
 
+    __slots__ = ("began_at", "dispatch", "host", "own", "past_terms_s", "rivals", "schedule")
+
     def __init__(
         self, host: Host, past_terms_s: float, rivals: Mapping[bytes, Descriptor], schedule: Schedule,
         dispatch: Dispatch,

@@ -85,6 +85,8 @@ class ScopesHere(NamedTuple):
 class Tracing:
     """Marks bundles to trace, and reports what became of traced bundles here."""
 
+    __slots__ = ("expiry_set", "hops", "host", "marks", "scopes", "table", "trees")
+
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees = host, table, trees
         self.scopes = ScopesHere()
