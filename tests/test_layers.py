@@ -416,3 +416,23 @@ def test_nobody_asks_what_kind_of_sink_a_channel_has() -> None:
     assert found == []
     assert asks_kind_of_sink(ast.parse("isinstance(channel.sink, PeerSink)", mode="eval").body)
     assert asks_kind_of_sink(ast.parse("isinstance(standing, PeerSink)", mode="eval").body)
+
+
+def unused_slots(node: ast.ClassDef) -> set[str]:
+    """The slots of a class that no method of it fills."""
+    values = [
+        part.value for part in node.body if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == "__slots__"
+    ]
+    named = {each.value for value in values for each in ast.walk(value) if isinstance(each, ast.Constant)}
+    stored = {
+        each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    }
+    return named - stored
+
+
+def test_slots_are_filled() -> None:
+    """mypy notices attributes without a slot, and this test slots without an attribute."""
+    classes = [each for _, tree in modules() for each in nodes(tree) if isinstance(each, ast.ClassDef)]
+    assert {each.name: unused_slots(each) for each in classes if unused_slots(each)} == {}
+    text = 'class A:\n    __slots__ = ("x", "y")\n    def __init__(self):\n        self.x = 1'
+    assert unused_slots(ast.parse(text).body[0]) == {"y"}  # type: ignore[arg-type]

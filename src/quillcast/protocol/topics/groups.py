@@ -209,7 +209,7 @@ class GroupOverlay(Protocol):
 class TreeGroups:
     """The groups of all topics at a peer (`reliability.group.Groups`)."""
 
-    __slots__ = ("entries", "me", "neighbours", "placement", "ring", "schedule", "source_streams", "terms", "trees")
+    __slots__ = ("me", "neighbours", "overlay", "placement", "schedule", "source_streams", "terms", "trees")
 
     def __init__(
         self, trees: Mapping[bytes, Tree], neighbours: Neighbours, overlay: GroupOverlay, terms: Terms,

@@ -44,7 +44,7 @@ class RepairOverlay(Protocol):
 class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for peers that then turn to it."""
 
-    __slots__ = ("dispatch", "entries", "host", "joins", "membership", "neighbours", "ring", "streams", "trees")
+    __slots__ = ("dispatch", "host", "joins", "membership", "neighbours", "overlay", "trees")
 
     def __init__(
         self, host: Host, overlay: RepairOverlay, neighbours: Neighbours, trees: Trees, joins: Joins,

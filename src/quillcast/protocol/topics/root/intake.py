@@ -30,8 +30,8 @@ class Intake:
     """Takes publishers' events for the topics rooted here."""
 
     __slots__ = (
-        "bearers", "config", "early", "flow_control", "host", "progress", "ring", "schedule", "sealing", "successors",
-        "terms", "trees",
+        "bearers", "early", "flow_control", "host", "progress", "ring", "schedule", "sealing", "successors", "terms",
+        "trees",
     )  # fmt: skip
 
     def __init__(

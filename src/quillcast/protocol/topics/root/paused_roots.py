@@ -26,6 +26,8 @@ class DoubtOver(Timer, frozen=True):
 class PausedRoots:
     """Holds the roots at this peer after a pause, until their replicas confirm that no later term began."""
 
+    __slots__ = ("config", "dispatch", "host", "known", "membership", "paused_at", "replication", "terms")
+
     def __init__(
         self, host: Host, config: TopicConfig, known: KnownTopics, terms: Terms, replication: Replication,
         membership: TreeMembership, dispatch: Dispatch,

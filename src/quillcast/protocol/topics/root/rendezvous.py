@@ -23,7 +23,7 @@ from quillcast.protocol.topics.state.tree import Tree
 class Rendezvous:
     """Answers peers that look for the roots at this peer."""
 
-    __slots__ = ("answers", "config", "dispatch", "host", "intake", "joins", "known", "terms", "trees")
+    __slots__ = ("answers", "bearers", "config", "dispatch", "host", "joins", "known", "terms", "trees")
 
     def __init__(
         self, host: Host, config: TopicConfig, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms,

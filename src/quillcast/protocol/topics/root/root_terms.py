@@ -24,10 +24,7 @@ from quillcast.protocol.topics.state.tree import Tree
 class RootTerms:
     """Begins the terms of the topics rooted here."""
 
-    __slots__ = (
-        "config", "dispatch", "host", "intake", "known", "membership", "paused_at", "replication", "ring", "terms",
-        "transfer",
-    )  # fmt: skip
+    __slots__ = ("config", "dispatch", "host", "known", "membership", "terms", "transfer")
 
     def __init__(
         self, host: Host, config: TopicConfig, known: KnownTopics, terms: Terms, membership: TreeMembership,
