@@ -98,7 +98,7 @@ class Link:
     def follow(self, every_s: float) -> None:
         """Adopt the peer's interval, if the link has users."""
         self.every_s = self.wait_s = every_s if self.users else _NEVER
-        self.early_s = _EARLY * every_s if self.users else _TICK_S
+        self.early_s = interned(_EARLY * every_s) if self.users else _TICK_S
 
 
 class Neighbours:
@@ -427,7 +427,7 @@ class Neighbours:
         link = self._links.get(sender.node_id)
         if link is not None:
             link.compared = self.host.now()
-            link.wait_s = link.every_s * share
+            link.wait_s = interned(link.every_s * share)
             if not link.unanswered:
                 self._plan(link)
         if self.streams is not None:
