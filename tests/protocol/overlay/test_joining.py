@@ -3,6 +3,7 @@
 import pytest
 
 from quillcast.core.errors import LocalError, NotJoined
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Activated
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -49,6 +50,15 @@ def test_peers_that_join_at_once_through_one_contact_form_a_correct_ring() -> No
         world.join(contacts=[first.contact])
     world.run(20)
     assert world.wrong() == []
+
+
+def test_a_ring_at_rest_keeps_nothing_of_its_joins() -> None:
+    world = ring_of(8)
+    world.run(30)
+    for peer in world.alive():
+        join, agreement, maintenance = peer.overlay.joining, peer.overlay.agreement, peer.overlay.maintenance
+        of_the_join = (join._met, join._measuring, join._inactive, join._outside, join._failures)
+        assert all(each is EMPTY for each in (*of_the_join, agreement._probes, maintenance._measuring))
 
 
 def test_a_peer_is_not_active_before_every_member_has_answered() -> None:

@@ -8,6 +8,7 @@ the reply that of the probed peer. Each then probes the peers it learned of that
 from collections.abc import Iterable
 
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import LeafSetChanged, Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
@@ -67,7 +68,7 @@ class Agreement:
         self.host, self.config, self.neighbours, self.distances = host, config, neighbours, distances
         self.leaf_set, self.routing_table, self.neighbourhood = tables
         self.lost_peers, self.lifecycle = lost_peers, lifecycle
-        self._probes: dict[bytes, Probe] = {}
+        self._probes: dict[bytes, Probe] = EMPTY
         self._expected = self.leaf_set
         """The leaf set if all probed peers were alive; the same object as `leaf_set` while there are no probes."""
         self._timer_set = False
@@ -137,6 +138,7 @@ class Agreement:
     def probe(self, contact: Contact) -> None:
         """Exchange leaf sets with a peer, with retries."""
         if contact.node_id not in self._probes:
+            self._probes = self._probes or {}
             probe = self._probes[contact.node_id] = Probe(contact)
             self._send(probe)
 
@@ -311,7 +313,7 @@ class Agreement:
     def _update_expected(self, *, anew: bool = False) -> None:
         """Update `_expected` after a probe ended; rebuild it if `anew`, after a peer turned out to be dead."""
         if not self._probes:
-            self._expected = self.leaf_set
+            self._expected, self._probes = self.leaf_set, EMPTY  # an emptied dict keeps its memory
         elif anew:
             self._expected = self.leaf_set.copy()
             for probe in self._probes.values():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import ID_BITS, NodeId
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -56,12 +57,12 @@ class OverlayJoin:
         self.replied = False
         self._attempt = self._step = 0
         self._contacts: dict[bytes, Contact] = {}  # given contacts, and those that they lead to
-        self._met: dict[bytes, Contact] = {}  # peers that may be near: contacts and peers known to them
-        self._measuring: dict[bytes, None] = {}
-        self._inactive: dict[bytes, None] = {}  # contacts that are not active, in this attempt
-        self._outside: dict[bytes, None] = {}  # contacts that have no place in the ring, likewise
+        self._met: dict[bytes, Contact] = EMPTY  # peers that may be near: contacts and peers known to them
+        self._measuring: dict[bytes, None] = EMPTY
+        self._inactive: dict[bytes, None] = EMPTY  # contacts that are not active, in this attempt
+        self._outside: dict[bytes, None] = EMPTY  # contacts that have no place in the ring, likewise
         self._may_be_first = False
-        self._failures: dict[bytes, int] = {}  # failed attempts by contact
+        self._failures: dict[bytes, int] = EMPTY  # failed attempts by contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
         self._enters = False  # whether A is asked to route the join request, or for the peers it knows
@@ -99,8 +100,8 @@ class OverlayJoin:
         self._attempt += 1
         self._rounds, self._near, self.replied = 0, None, False
         self._enters, self._asked_until = False, 0.0
-        self._inactive.clear()
-        self._outside.clear()
+        self._inactive, self._outside = {}, {}
+        self._measuring, self._failures = self._measuring or {}, self._failures or {}
         self._met = {**self.acquaintances, **self._contacts}  # all contacts may be dead by now
         self._met.pop(self.host.me, None)
         self._set_timer()
@@ -262,8 +263,7 @@ class OverlayJoin:
             for node_id, contact in self._contacts.items()
             if node_id not in self._inactive and self.host.proximity(NodeId(node_id)) is None
         ]
-        for table in (self._met, self._measuring, self._inactive, self._outside, self._failures):
-            table.clear()
+        self._met = self._measuring = self._inactive = self._outside = self._failures = EMPTY
         return silent
 
 

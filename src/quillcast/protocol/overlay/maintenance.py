@@ -5,6 +5,7 @@ from itertools import islice
 from math import isnan
 
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -48,7 +49,7 @@ class Maintenance:
         self.host, self.config, self.lifecycle = host, config, lifecycle
         self.leaf_set, self.table, self.neighbourhood = tables
         self.lost_peers, self.distances, self.repair, self.links = lost_peers, distances, repair, links
-        self._measuring: dict[bytes, None] = {}
+        self._measuring: dict[bytes, None] = EMPTY
         self._asked: Contact | None = None
         self._interval_s = config.maintenance_s / _SOONER
 
@@ -82,12 +83,14 @@ class Maintenance:
             if proximity < UNKNOWN:
                 self._enter(contact, proximity)
             elif node_id not in self._measuring:
+                self._measuring = self._measuring or {}
                 self._measuring[node_id] = None
                 self.host.measure(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """A measurement is done. If the peer did not answer and is in the table, probe it."""
         self._measuring.pop(contact.node_id, None)
+        self._measuring = self._measuring or EMPTY  # an emptied dict keeps its memory
         if proximity is not None:
             self._enter(contact, proximity)
         elif contact.node_id in self.table:
