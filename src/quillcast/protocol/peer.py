@@ -9,6 +9,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import UP
 from quillcast.core.errors import LocalError
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Started, Stopped
 from quillcast.protocol.config import Config
@@ -75,10 +76,10 @@ class Peer:
         self.scribe = Scribe(self.topics)
         TopicOrders(self.topics, self.scribe)
         self.recovery, self._schedule = self.topics.recovery, self.topics.schedule
-        self.recovery.agents.offer(recoveries or {})
+        self.recovery.agents.offer(recoveries or EMPTY)
         self.scoping = Scoping(
             host, self.overlay, self.topics.subscribing, self.topics.publishing, self.topics.placement, self.table,
-            self.recovery.agents, customs or {}, self.dispatch,
+            self.recovery.agents, customs or EMPTY, self.dispatch,
         )  # fmt: skip
         self.topics.tracing.show_scopes(self.scoping.shown())
         self.streams.report_to(self.scribe, self.neighbours.watches)

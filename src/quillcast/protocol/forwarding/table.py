@@ -23,6 +23,7 @@ from typing import Protocol
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repaired, Repeated
 from quillcast.protocol.forwarding.channels import Channel, Filter
@@ -73,7 +74,7 @@ class ForwardingTable:
         self.budget = Budget(budget_bytes)
         self.flows: dict[bytes, Flow] = {}
         self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
-        self.borders: Mapping[bytes, Filter] = {}  # what bundles without a routing record pass that enter a scope here
+        self.borders: Mapping[bytes, Filter] = EMPTY  # what bundles without a record pass that enter a scope here
         self.recorded: Filter = lambda bundle: bundle  # what bundles with a routing record pass when they arrive
         self.listener: FlowListener = _Nobody(host)
         self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer does not know yet

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
@@ -127,10 +128,10 @@ class Agents:
     def __init__(self, host: Host, times: RecoveryTimes, bottom: Bottom, dispatch: Dispatch) -> None:
         self.host, self.times, self.bottom = host, times, bottom
         self.tree = Level(AlongTree())  # of topics of no scope
-        self.agents: dict[tuple[bytes, str], Level] = {}
-        self.inner: dict[bytes, InnerDomain] = {}  # by scope around: the domain within
-        self.of_topics: dict[bytes, tuple[tuple[Level, ...], ...]] = {}
-        self._others: Protocols = {}
+        self.agents: dict[tuple[bytes, str], Level] = EMPTY
+        self.inner: dict[bytes, InnerDomain] = EMPTY  # by scope around: the domain within
+        self.of_topics: dict[bytes, tuple[tuple[Level, ...], ...]] = EMPTY
+        self._others: Protocols = EMPTY
         dispatch.on_messages(AGENT_MESSAGES, self._received)
         dispatch.on_timer(AgentDue, self._due)
 

@@ -19,6 +19,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Envelope, Term
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.channels import Filter, nothing_enters
@@ -49,15 +50,15 @@ class Installing:
     def __init__(self, host: Host, customs: Customs) -> None:
         self.host, self.customs, self.rate_limits = host, customs, RateLimits(host)
         self.channels: tuple[ChannelOrder, ...] = ()
-        self.assignments: Mapping[bytes, Assignment] = {}
-        self.topics: dict[bytes, Ordered] = {}
-        self.borders: dict[bytes, Filter] = {}  # by topic: what may enter from outside
+        self.assignments: Mapping[bytes, Assignment] = EMPTY
+        self.topics: dict[bytes, Ordered] = EMPTY
+        self.borders: dict[bytes, Filter] = EMPTY  # by topic: what may enter from outside
         self.ring: tuple[Contact, ...] = ()  # the members below which the scope hangs in the overlay's trees
-        self.own: dict[bytes, bytes] = {}  # by topic: the record of bundles that begin here, if channels wait for them
-        self.right: dict[tuple[bytes, bytes], None] = {}  # topics and records of bundles that belong here
-        self.last: dict[Key, bytes] = {}  # by stream: the record with which a bundle of it came last
-        self.changing: dict[bytes, None] = {}  # topics whose policy changes
-        self.unusable: dict[bytes, str] = {}  # by topic: why a filter cannot be used here
+        self.own: dict[bytes, bytes] = EMPTY  # by topic: the record of bundles that begin here, if channels wait
+        self.right: dict[tuple[bytes, bytes], None] = EMPTY  # topics and records of bundles that belong here
+        self.last: dict[Key, bytes] = EMPTY  # by stream: the record with which a bundle of it came last
+        self.changing: dict[bytes, None] = EMPTY  # topics whose policy changes
+        self.unusable: dict[bytes, str] = EMPTY  # by topic: why a filter cannot be used here
 
     def follow(self, controller: LocalController | None) -> list[bytes]:
         """Obey these orders, and return the topics in which something changes."""

@@ -11,6 +11,7 @@ from math import inf
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import PeerSink
 from quillcast.protocol.scopes.channels import Rate
@@ -88,7 +89,7 @@ class RateLimits:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.gates: dict[Rate, Gate] = {}
+        self.gates: dict[Rate, Gate] = EMPTY
         self.waiting: dict[Contact, float] = {}  # until when channels to each peer wait, at least
         self.due_at = inf
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.effects import Effect
 from quillcast.protocol.scopes.messages import Reach, Reached
@@ -22,8 +23,8 @@ class Opening:
 
     def __init__(self, host: Host, say: Callable[[Iterable[Effect]], None], dispatch: Dispatch) -> None:
         self.host, self.say = host, say
-        self.ends: dict[bytes, None] = {}
-        self.awaited: dict[bytes, None] = {}  # those that have not answered yet
+        self.ends: dict[bytes, None] = EMPTY
+        self.awaited: dict[bytes, None] = EMPTY  # those that have not answered yet
         self.later: Sequence[Effect] = ()
         dispatch.on_message(Reach, lambda sender, _: host.send(sender, Reached()))
         dispatch.on_message(Reached, self._reached)

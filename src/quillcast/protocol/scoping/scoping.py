@@ -17,6 +17,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import DOWN, Position
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import topic_called
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -104,8 +105,8 @@ class Scoping:
         self.permissions.ask(self._refusal)
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
-        self.groups: dict[str, bytes] = {}  # multicast mechanisms that this peer takes part in, and their keys
-        self.known_ends: dict[bytes, Position] = {}  # of topics whose policy changes, at the last sign of life
+        self.groups: dict[str, bytes] = EMPTY  # multicast mechanisms that this peer takes part in, and their keys
+        self.known_ends: dict[bytes, Position] = EMPTY  # of topics whose policy changes, at the last sign of life
         self.table, self.agents = table, agents
         table.pass_recorded(self._recorded)
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
@@ -117,7 +118,7 @@ class Scoping:
         self.refused: Callable[[str], object] = lambda why: None
         """Hears what a member of a scope that is managed here registered for without a right to it."""
         self.controller: LocalController | None = None
-        self.domains: dict[bytes, tuple[Domain, ...]] = {}
+        self.domains: dict[bytes, tuple[Domain, ...]] = EMPTY
         self.branches = Branches(host, overlay, self.trees, placement, dispatch)
         self.beat_s = 0.0
         self.beats, self.beat_at = 0, 0.0

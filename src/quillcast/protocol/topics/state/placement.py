@@ -3,6 +3,7 @@
 from collections.abc import Collection, Container, Mapping
 from typing import NamedTuple
 
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
@@ -35,13 +36,13 @@ class Placement:
 
     def __init__(self, me: bytes, ring: Overlay, policy: ForwardingPolicy) -> None:
         self.me, self.ring, self.policy = me, ring, policy
-        self.ordered: Mapping[bytes, Ordered] = {}  # by topic: the channels that managers of scopes order
-        self.expected: Mapping[bytes, Collection[Contact]] = {}  # by topic: peers that are to become children here
-        self.members: Mapping[bytes, Mapping[Contact, int]] = {}
+        self.ordered: Mapping[bytes, Ordered] = EMPTY  # by topic: the channels that managers of scopes order
+        self.expected: Mapping[bytes, Collection[Contact]] = EMPTY  # by topic: peers that are to become children here
+        self.members: Mapping[bytes, Mapping[Contact, int]] = EMPTY
         """By topic: the peers that these and the tree's links lead to, and the recovery domain shared with each."""
-        self.fellows: Mapping[bytes, Collection[bytes]] = {}  # by topic: all others in this peer's domain, if it knows
-        self.stands: Mapping[bytes, Stand] = {}  # by topic where this peer is the head of its scope in another
-        self.entry_points: Mapping[bytes, Contact] = {}  # by topic: the scope's, if Joins reach another member first
+        self.fellows: Mapping[bytes, Collection[bytes]] = EMPTY  # by topic: all others in this peer's domain, if known
+        self.stands: Mapping[bytes, Stand] = EMPTY  # by topic where this peer is the head of its scope in another
+        self.entry_points: Mapping[bytes, Contact] = EMPTY  # by topic: the scope's, if Joins reach another member first
         self.entered: Collection[bytes] = ()  # topics in which this peer is the entry point of its scope
 
     def order(
