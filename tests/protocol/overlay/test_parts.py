@@ -143,6 +143,26 @@ def test_peers_that_spoke_to_this_one_are_tried_too(parts: Parts) -> None:
     assert parts.host.sent == [(CAROL, StateRequest())]
 
 
+def test_measurements_of_peers_have_one_time_out_that_each_answer_prolongs(parts: Parts) -> None:
+    def late() -> list[JoinLate]:
+        return [timer for timer, _ in parts.host.timers if isinstance(timer, JoinLate)]
+
+    joining, others = parts.joining(), [Contact(bytes([number]) * 16, f"{number}") for number in range(1, 6)]
+    list(joining.start([BOB, CAROL, *others]))
+    before = len(late())
+    for contact in (BOB, *others):
+        parts.host.near[contact.node_id] = 0.01
+        list(joining.measured(contact))
+        parts.host.time += CONFIG.join_timeout_s / 8
+    timers = late()
+    assert len(timers) == before + 1
+    assert list(joining.late(timers[-1])) == []
+    assert (late(), parts.host.sent) == ([*timers, timers[-1]], []), "it still waits for Carol"
+    parts.host.time += CONFIG.join_timeout_s / 4
+    list(joining.late(timers[-1]))
+    assert parts.host.sent == [(others[0], StateRequest())]
+
+
 def test_the_answer_to_a_join_request_is_the_first_state(parts: Parts) -> None:
     parts.host.near[BOB.node_id] = 0.01
     joining = parts.joining()

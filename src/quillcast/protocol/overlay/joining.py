@@ -56,6 +56,7 @@ class OverlayJoin:
         self.distances, self.links, self.acquaintances = distances, links, acquaintances
         self.replied = False
         self._attempt = self._step = 0
+        self._nearer_by = 0.0  # in this step, how long it waits for nearer peers, if it does
         self._contacts: dict[bytes, Contact] = {}  # given contacts, and those that they lead to
         self._met: dict[bytes, Contact] = EMPTY  # peers that may be near: contacts and peers known to them
         self._measuring: dict[bytes, None] = EMPTY
@@ -82,6 +83,10 @@ class OverlayJoin:
         if self.lifecycle.active or self.lifecycle.left or (timer.attempt, timer.step) != (self._attempt, self._step):
             return
         if self._measuring and self._nearest() is not None and not self.replied:
+            left_s = self._nearer_by - self.host.now()
+            if left_s > 0:  # another peer has answered since the timer was set
+                self.host.set_timer(timer, left_s)
+                return
             self._measuring.clear()  # peers that have not answered by now are not near
             yield from self._approach()
             return
@@ -109,8 +114,12 @@ class OverlayJoin:
 
     def _set_timer(self) -> None:
         """Restart the time-out, after progress or for the next attempt."""
+        self._begin_step(self._drawn_s(self._longest_s))
+
+    def _begin_step(self, timeout_s: float) -> None:
         self._step += 1
-        self.host.set_timer(JoinLate(self._attempt, self._step), self._drawn_s(self._longest_s))
+        self._nearer_by = 0.0
+        self.host.set_timer(JoinLate(self._attempt, self._step), timeout_s)
 
     @property
     def _longest_s(self) -> float:
@@ -146,8 +155,10 @@ class OverlayJoin:
 
     def _wait_for_nearer(self) -> None:
         """Stop waiting soon, because a peer has answered: those that take much longer are not nearer, or are dead."""
-        self._step += 1
-        self.host.set_timer(JoinLate(self._attempt, self._step), self.config.join_timeout_s / 4)
+        wait_s = self.config.join_timeout_s / 4
+        if not self._nearer_by:
+            self._begin_step(wait_s)
+        self._nearer_by = self.host.now() + wait_s
 
     def _approach(self) -> Effects:
         """Ask the nearest peer found so far for the peers it knows. If it was asked before, join through it."""
@@ -225,9 +236,7 @@ class OverlayJoin:
 
     def _ask(self, near: Contact) -> Effects:
         """Ask this peer, and repeat the request until the time-out, because request or answer may be lost."""
-        self._step += 1
-        left_s = self._asked_until - self.host.now()
-        self.host.set_timer(JoinLate(self._attempt, self._step), min(left_s, self.config.join_timeout_s))
+        self._begin_step(min(self._asked_until - self.host.now(), self.config.join_timeout_s))
         self.links.visited(near.node_id)
         if self._enters:
             yield JoinThrough(near, JoinRequest(self.host.contact, self._attempt))
