@@ -214,7 +214,7 @@ def test_a_peer_whose_address_another_one_has_taken_is_forgotten() -> None:
     world = ring_of(1)
     first, former, latter = world.alive()[0], world.join(), world.add()
     world.run(5.0)
-    assert former.me in first.overlay.acquaintances
+    assert former.contact.address in first.overlay.acquaintances
     former.overlay.leave()
     world.run(0.5)
     world.crash(former)

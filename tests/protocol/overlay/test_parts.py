@@ -94,7 +94,7 @@ class Parts:
         self.tables = Tables(self.leaf_set, self.table, self.neighbourhood)
         self.links, self.repair = IdleLinks(self.neighbours), LazyRepair(self.host, self.table)
         self.distances = Distances(self.host, self.neighbours, self.table)
-        self.acquaintances: dict[bytes, Contact] = {}
+        self.acquaintances: dict[str, Contact] = {}
         self.lost_peers = LostPeers(self.host, CONFIG, self.lifecycle, self.leaf_set)
 
     def agreement(self) -> Agreement:
@@ -137,7 +137,7 @@ def test_a_near_contact_is_asked_for_its_peers_before_joining_through_it(parts: 
 
 
 def test_peers_that_spoke_to_this_one_are_tried_too(parts: Parts) -> None:
-    parts.acquaintances[CAROL.node_id] = CAROL
+    parts.acquaintances[CAROL.address] = CAROL
     parts.host.near |= {BOB.node_id: 0.02, CAROL.node_id: 0.01}
     list(parts.joining().start([BOB]))
     assert parts.host.sent == [(CAROL, StateRequest())]

@@ -49,9 +49,9 @@ class OverlayJoin:
         leaf_set: LeafSet,
         distances: Distances,
         links: IdleLinks,
-        acquaintances: Mapping[bytes, Contact],
+        acquaintances: Mapping[str, Contact],
     ) -> None:
-        """`acquaintances` are the peers that sent messages to this one, as far as it remembers."""
+        """`acquaintances` are the peers that sent messages to this one, as far as it remembers, by address."""
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self.distances, self.links, self.acquaintances = distances, links, acquaintances
         self.replied = False
@@ -107,7 +107,8 @@ class OverlayJoin:
         self._enters, self._asked_until = False, 0.0
         self._inactive, self._outside = {}, {}
         self._measuring, self._failures = self._measuring or {}, self._failures or {}
-        self._met = {**self.acquaintances, **self._contacts}  # all contacts may be dead by now
+        met = {contact.node_id: contact for contact in self.acquaintances.values()}
+        self._met = met | self._contacts  # all contacts may be dead by now
         self._met.pop(self.host.me, None)
         self._set_timer()
         yield from self._measure(list(self._met.values()))

@@ -110,7 +110,7 @@ class Pastry:
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
-        self.acquaintances: dict[bytes, Contact] = {}  # peers that sent messages of this layer, the most recent last
+        self.acquaintances: dict[str, Contact] = {}  # by address: who sent messages of this layer, the most recent last
         self.links = links = IdleLinks(neighbours)
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
@@ -327,21 +327,16 @@ class Pastry:
             self.host.send(sender, Leaving(()))
 
     def _meet(self, contact: Contact) -> None:
-        """Remember the latest senders, even if they are in no table: a peer without members may reach no others."""
-        self.lost_peers.spoke(contact.node_id)
-        if contact.node_id not in self.acquaintances:
-            self._replace(contact)
-        elif contact.node_id != next(reversed(self.acquaintances)):
-            del self.acquaintances[contact.node_id]
-        self.acquaintances[contact.node_id] = contact
-        if len(self.acquaintances) > self.config.remembered_max:
-            del self.acquaintances[next(iter(self.acquaintances))]
+        """Remember the latest senders, even if they are in no table: a peer without members may reach no others.
 
-    def _replace(self, contact: Contact) -> None:
-        """Another peer answers at the address of a former one, so the former one is gone for good."""
-        for node_id, known in list(self.acquaintances.items()):
-            if known.address == contact.address:
-                del self.acquaintances[node_id]
+        A peer at the address of a former one takes its place, because the former one is gone for good.
+        """
+        self.lost_peers.spoke(contact.node_id)
+        known = self.acquaintances
+        known.pop(contact.address, None)
+        known[contact.address] = contact
+        if len(known) > self.config.remembered_max:
+            del known[next(iter(known))]
 
     def timer(self, timer: Any) -> None:
         if self.lifecycle.stands_apart and not (self.outside and isinstance(timer, AckDue)):
