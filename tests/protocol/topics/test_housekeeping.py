@@ -96,6 +96,7 @@ def test_no_round_of_housekeeping_follows_if_nothing_is_due(world: Parts) -> Non
     world.schedule.begin()
     world.housekeeping.housekeep()
     assert not world.schedule.round_set
+    assert world.schedule.paused_from == float("inf"), "no round is late"
 
 
 def test_an_expired_lease_is_ended_and_reported(world: Parts) -> None:

@@ -54,7 +54,7 @@ class Housekeeping:
     def notice(self) -> None:
         """Note that an input arrives. If this process was paused until now, prolong all leases before judging any."""
         now = self.host.now()
-        if self.schedule.round_set and now > self.schedule.paused_from:
+        if now > self.schedule.paused_from:
             self._look_over(now)
 
     def _look_over(self, now: float) -> None:

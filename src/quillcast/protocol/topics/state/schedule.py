@@ -40,8 +40,8 @@ class Schedule:
         self._pause_s = PAUSE_ROUNDS * config.housekeeping_s  # a longer time between two rounds was a pause
         self.sent_by = host.now()  # others may have sent until then to this process while it was paused
         self.read_by = self.sent_by  # by then it has read that, also as a root
-        self.paused_from = self.sent_by + self._pause_s
-        """If no round begins before this time, this process was paused."""
+        self.paused_from = float("inf")
+        """If no round begins before this time, this process was paused. Never, while there are no rounds."""
         self.work: list[Sized] = []
 
     # ---- reports
@@ -132,6 +132,7 @@ class Schedule:
     def stop(self) -> None:
         """Stop rounds, because there is nothing to look over."""
         self.round_set = False
+        self.paused_from = float("inf")
 
     def wake(self, tree: Tree) -> None:
         """Look the topic over in the next round, and as long as time alone can change anything in it."""
