@@ -349,6 +349,17 @@ def test_the_time_out_of_a_link_that_becomes_slow_grows() -> None:
     assert 0.8 < host.neighbours.timeout(BOB.node_id) <= CONFIG.timeout_max_s
 
 
+def test_a_far_neighbour_gets_no_more_heartbeats_than_those_that_are_repeated() -> None:
+    host = RecordingHost()
+    host.answering[BOB.node_id] = 1.5 * CONFIG.repeat_max_s
+    host.neighbours.watch(BOB, "tree", 5.0)
+    host.run(60)
+    before, timeout_s = host.asked(BOB), host.neighbours.timeout(BOB.node_id)
+    host.run(60)
+    assert host.asked(BOB) - before <= 2 * (60 / 5 + 1)
+    assert host.neighbours.timeout(BOB.node_id) < timeout_s, "it is measured all the same"
+
+
 def test_a_slow_measurement_does_not_hide_a_death() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 1.5

@@ -366,16 +366,17 @@ class Neighbours:
         """End the suspicion of a neighbour that sent something, perhaps an answer to the heartbeat of that time.
 
         The time of an answer to a repeated heartbeat shows how long the neighbour was paused, and not its distance
-        (Karn's rule), unless this happens twice in a row.
+        (Karn's rule), unless this happens twice in a row: then the neighbour is far away, and needs no other heartbeat
+        to be measured.
         """
         if sent_at == link.asked and link.repeated <= link.slow:
             self.answered(link.contact.node_id, self.host.now() - link.asked)
         if link.suspected:
             self.host.trace(Recovered(link.contact.node_id))
-        was_doubted = link.unanswered > 1
+        was_paused = link.unanswered > 1 and not link.slow
         link.unanswered, link.suspected, link.broken = 0, False, False
         self._asked.pop(link.contact.node_id, None)
-        if link.users and was_doubted:
+        if link.users and was_paused:
             self._ask_now(link)  # measures the round trip, now that it answers again
         elif link.users:
             self._arm(self._plan(link))
