@@ -3,19 +3,6 @@
 Both sides tell each other their whole state under a number that grows, and from time to time the number alone. So a
 message may be lost or repeated: a party that gets a number without its state is told that state again.
 
-relation       towards the owner, receiver, host      back
-============== ====================================== =========================================
-member-owner   Registration, Alive, Deregistration,   Orders, Heard, RegistrationRefused,
-               Measured, OuterParent                   MeasureRoundTrips
-client-host    Registration (`client`), Alive,        Orders, Heard, RegistrationRefused
-               Deregistration
-sender-receiver ChannelRequest                        ChannelAnswer
-============== ====================================== =========================================
-
-Between peers they travel inside `Control`, which names their party. `ServeClient` is between a client's host and the
-peer that will serve the client directly (`direct`). `ScopeAt` to `ScopeSays` are for questions from commands
-(`protocol.scoping.questions`).
-=======
 =============== ==================================== ====================================
 relation        towards the owner, receiver          back
 =============== ==================================== ====================================
@@ -74,6 +61,11 @@ class Role(Message, frozen=True):
     """Of a scope: the peer that speaks for it in the recovery domain of its superscope, which is its entry point."""
     unusable: Annotated[str, Meta(max_length=WHY_MAX)] = ""
     """Why a peer cannot use a filter that it was ordered; empty if it can."""
+
+    @property
+    def takes_part(self) -> bool:
+        """Does it do anything? A scope may have a role in which it only waits until no bundles pass through it."""
+        return self.publishes or self.subscribes or self.has_publishers
 
 
 class Succession(Message, frozen=True, tag=101):
