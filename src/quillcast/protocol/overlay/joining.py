@@ -37,8 +37,8 @@ class OverlayJoin:
 
     __slots__ = (
         "_asked_until", "_attempt", "_contacts", "_enters", "_failures", "_inactive", "_may_be_first", "_measuring",
-        "_met", "_near", "_outside", "_rounds", "_step", "acquaintances", "config", "distances", "host", "leaf_set",
-        "lifecycle", "links", "replied",
+        "_met", "_near", "_nearer_by", "_outside", "_rounds", "_step", "acquaintances", "config", "distances", "host",
+        "leaf_set", "lifecycle", "links", "replied",
     )  # fmt: skip
 
     def __init__(
