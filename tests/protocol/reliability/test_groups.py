@@ -54,7 +54,7 @@ class Circle:
     def reached_upstream(self, term: Term) -> int:
         return self.came_upstream
 
-    def members(self) -> Iterator[GroupMember]:
+    def holders(self) -> Iterator[GroupMember]:
         return (GroupMember(contact, held) for contact, held in self.held.items())
 
     warrant = None

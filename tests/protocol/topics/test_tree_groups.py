@@ -13,6 +13,7 @@ from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, blo
 from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
 
 DAVE = Contact(b"d" * 16, "127.0.0.1:4")
+HELD = ((FIRST, 2, ((0, 2),), 0, None),)
 
 
 def between(world: Parts) -> tuple[TreeGroups, Tree, PeerGroup]:
@@ -30,9 +31,13 @@ def test_a_topic_without_a_place_here_has_no_group(world: Parts) -> None:
     assert world.recovery.groups.find(PAUL) is None
 
 
-def test_the_members_are_the_parent_and_the_children(world: Parts) -> None:
-    _, _, group = between(world)
-    assert [member.contact for member in group.repairers.members()] == [BOB, CAROL]
+def test_the_holders_are_the_parent_and_the_children_that_keep_ended_terms(world: Parts) -> None:
+    _, tree, group = between(world)
+    assert list(group.repairers.holders()) == []
+    tree.leases.children[CAROL.node_id].held = HELD
+    assert [holder.contact for holder in group.repairers.holders()] == [CAROL]
+    tree.parent_held = HELD
+    assert [holder.contact for holder in group.repairers.holders()] == [BOB, CAROL]
 
 
 def test_events_of_the_present_term_are_asked_of_the_parent_then_of_those_that_may_stand_in_for_it(
@@ -79,7 +84,8 @@ def test_who_is_no_member_is_outside_also_where_the_root_above_it_is_a_member(wo
     world.placement.know({tree.topic: {DAVE.node_id, CAROL.node_id}})
     peers = group.repairers.peers(FIRST)
     assert (peers.inside, peers.above) == ([DAVE], [BOB])
-    assert [member.contact for member in group.repairers.members()] == [CAROL, BOB]
+    tree.leases.children[CAROL.node_id].held = tree.parent_held = HELD
+    assert [holder.contact for holder in group.repairers.holders()] == [CAROL, BOB]
 
 
 def test_the_root_is_asked_over_the_ring(world: Parts) -> None:

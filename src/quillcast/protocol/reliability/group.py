@@ -4,7 +4,7 @@ The control plane that builds the topic's tree implements these interfaces (`pro
 test, has its own implementation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from quillcast.core.bundle import Bundle
@@ -103,8 +103,8 @@ class ReportedReach(Protocol):
 class Repairers(Protocol):
     """The peers that may fill gaps."""
 
-    def members(self) -> Iterator[GroupMember]:
-        """The neighbours: inner ones first, and among these the upstream one first."""
+    def holders(self) -> Iterable[GroupMember]:
+        """The neighbours that hold events of ended terms: inner ones first, and among these the upstream one first."""
         ...
 
     def peers(self, term: Term) -> Peers:

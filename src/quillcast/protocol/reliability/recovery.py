@@ -295,7 +295,7 @@ class Recovery:
 
     def _learn_past_terms(self, group: PeerGroup) -> None:
         """Record terms that this peer missed: subscribers from before them are owed their events."""
-        for member in group.repairers.members():
+        for member in group.repairers.holders():
             for term, end, _, stable, there_ms in member.held:
                 self.groups.learned(group, term, end, stable, there_ms)
 
@@ -304,7 +304,7 @@ class Recovery:
         seen = group.flow.past[term].seen
         return {
             member.contact: difference(ranges, seen)
-            for member in group.repairers.members()
+            for member in group.repairers.holders()
             for held_term, _, ranges, *_ in member.held
             if held_term == term
         }
@@ -529,7 +529,7 @@ class Recovery:
         """What this peer discarded of an ended term and another member holds: it gets it again, to pass it on."""
         if not released or term not in group.flow.past or group.flow.waits_for(term):
             return []
-        reports = (member.held for member in group.repairers.members() if member.contact != asker)
+        reports = (member.held for member in group.repairers.holders() if member.contact != asker)
         kept = RangeSet(r for held in reports for held_term, _, ranges, *_ in held if held_term == term for r in ranges)
         return intersection(released, kept)
 
@@ -544,7 +544,7 @@ class Recovery:
             return
         kept = {
             member.contact: RangeSet(r for each, _, ranges, *_ in member.held if each == term for r in ranges)
-            for member in group.repairers.members()
+            for member in group.repairers.holders()
         }
         for contact, wanted in askers.items():
             has = contact.node_id == sender or (contact in kept and kept[contact].covers(first, last))

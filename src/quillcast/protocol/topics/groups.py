@@ -1,6 +1,6 @@
 """A topic's tree as recovery sees it: the parent, the children, and the peers that may substitute for the parent."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from quillcast.core.bundle import Bundle
@@ -104,10 +104,12 @@ class TreeRepairers:
     ) -> None:
         self.tree, self.me, self.neighbours, self.upper, self.view = tree, me, neighbours, upper, view
 
-    def members(self) -> Iterator[GroupMember]:
-        held = {child.contact: child.held for child in self.tree.leases.children.values()}
-        if self.tree.parent is not None:
+    def holders(self) -> Iterable[GroupMember]:
+        held = {child.contact: child.held for child in self.tree.leases.children.values() if child.held}
+        if self.tree.parent is not None and self.tree.parent_held:
             held = {self.tree.parent: self.tree.parent_held, **held}
+        if not held:
+            return ()
         levels = self.view().divided(held)
         return (GroupMember(contact, held[contact]) for level in levels for contact in level)
 
