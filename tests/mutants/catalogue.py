@@ -544,8 +544,8 @@ MUTANTS = (
         "only-the-root-is-asked",
         "A peer that the root does not answer asks those beside it.",
         "protocol/topics/membership/membership.py",
-        "        if tree.attempt > UNANSWERED and others:\n",
-        "        if False and others:\n",
+        "        beside = self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if tree.attempt > UNANSWERED else ()\n",
+        "        beside = ()\n",
         "protocol/topics/test_trees.py::test_a_peer_that_cannot_reach_the_root_gets_all_events_through_another",
     ),
     Mutant(

@@ -151,8 +151,9 @@ class TreeMembership:
         """Nobody answers, and perhaps only this peer cannot reach the root: ask the peers beside the root in turn."""
         if tree.attempt > UNANSWERED + 1 and tree.leases.children:
             self.dispatch.order(NobodyAnswers(tree.topic))
-        others = [each for each in self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if each.node_id != self.host.me]
-        if tree.attempt > UNANSWERED and others:
+        beside = self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if tree.attempt > UNANSWERED else ()
+        others = [each for each in beside if each.node_id != self.host.me]
+        if others:
             self.host.trace(Mark("asked_beside_root"))
             self.host.send(others[tree.attempt % len(others)], Rejoin(self.host.contact, b"", [join]))
 
