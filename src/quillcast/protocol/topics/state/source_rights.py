@@ -34,5 +34,7 @@ def right_of(tree: Tree, term: Term, warrant: SourceWarrant | None) -> Right:
 
 def warrants(tree: Tree) -> tuple[SourceWarrant, ...]:
     """Return the warrants of the sources here, and those that children named that wait to be accepted."""
+    if not (tree.sources.states or tree.waiting):
+        return ()
     shown = [state.warrant for state in tree.sources.states.values() if state.warrant is not None]
     return tuple(dict.fromkeys([*shown, *(each for join, _ in tree.waiting.values() for each in join.warrants)]))

@@ -312,18 +312,22 @@ class SourceStreams:
 
     def ended(self, tree: Tree) -> tuple[StreamEnd, ...]:
         """Return the streams that are over here and ended last."""
+        if not (self.closed or tree.flow.past.forgotten):
+            return ()
         self._recall_closed(tree)
         ends = [(term, end) for term, end in tree.flow.past.forgotten_lately() if term.of_source]
         most = share_of_each(len(ends))
         return tuple((term, end, self.dates.milestones(tree, term, (0, end), most)) for term, end in ends)
 
-    def learn_ends(self, tree: Tree, ends: Iterable[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
+    def learn_ends(self, tree: Tree, ends: Sequence[StreamEnd], sender: Contact, *, owed: bool = True) -> None:
         """Learn where streams ended that are over at a neighbour, and pass on ends that are later than known here.
 
         `owed`: subscriptions here are owed the events beyond the known end, except those from before they began, but no
         peer keeps them any longer. If a stream continues here without its source, only the root or the parent decides
         on its end, and what children say is passed up. Otherwise a child could end a stream that comes from elsewhere.
         """
+        if not (ends or self.closed):
+            return
         self._recall_closed(tree)
         parent, news, unjudged = tree.parent, list[StreamEnd](), list[StreamEnd]()
         may_judge = parent is None or parent.node_id == sender.node_id

@@ -33,6 +33,8 @@ class StreamDates:
 
     def milestones_known(self, tree: Tree, streams: Sequence[tuple[Term, int, int]]) -> tuple[ToldMilestones, ...]:
         """Return the milestones of each stream, for a child or a parent that may be new to it."""
+        if not streams:
+            return ()
         most = share_of_each(len(streams))
         joins = tree.aged_joins(self.host.now())
         below = {term: told for each in joins for (term, *_), told in zip(each.streams, each.milestones, strict=False)}
