@@ -115,10 +115,13 @@ class Scribe:
 
     def room(self, contact: Contact) -> None:
         """Continue the channels to a peer that has credit again, in turn, and the publishers whose root it is."""
-        parts = self.parts
-        node = contact.node_id
+        if self.parts.trees:
+            self._resume(contact)
+        self.parts.publishing.room(contact)
+
+    def _resume(self, contact: Contact) -> None:
+        parts, node = self.parts, contact.node_id
         beside = (parts.trees[topic] for topic in parts.placement.leading_to(node) if topic in parts.trees)
         trees = dict.fromkeys([*parts.open_trees.linked(node), *beside])
         ways = [(tree.flow, channel) for tree in trees if (channel := way_to(tree, node)) is not None]
         parts.table.resume(contact, ways)
-        parts.publishing.room(contact)

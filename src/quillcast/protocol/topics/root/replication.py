@@ -244,7 +244,8 @@ class Replication:
 
     def _ask_returned(self) -> None:
         self._absent = {topic: absent for topic, absent in self._absent.items() if self._is_root(topic)}
-        self._ask_absent(self._absent)
+        if self._absent:
+            self._ask_absent(self._absent)
 
     def _ask_absent(self, among: Iterable[bytes]) -> None:
         """Ask those of them in the leaf set: they are back, or were only suspected."""
