@@ -76,6 +76,7 @@ class Peer:
         self.scribe = Scribe(self.topics)
         TopicOrders(self.topics, self.scribe)
         self.recovery, self._schedule = self.topics.recovery, self.topics.schedule
+        self._lost, self._seats = self.overlay.lost_peers.peers, self.overlay.seats  # read for every message
         self.recovery.agents.offer(recoveries or EMPTY)
         self.scoping = Scoping(
             host, self.overlay, self.topics.subscribing, self.topics.publishing, self.topics.placement, self.table,
@@ -313,7 +314,7 @@ class Peer:
         if now > self._schedule.paused_from:
             self.topics.housekeeping.notice()
         self.neighbours.heard(sender, now)
-        if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
+        if self._lost or self._seats.scopes:
             self.overlay.heard(sender)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
@@ -323,7 +324,7 @@ class Peer:
         if now > self._schedule.paused_from:
             self.topics.housekeeping.notice()
         self.neighbours.heard(sender, now)
-        if self.overlay.lost_peers.peers or self.overlay.seats.scopes:
+        if self._lost or self._seats.scopes:
             self.overlay.heard(sender)
         envelope = bundle.envelope
         if envelope.term.counter > FREE_COUNT and not self.topics.terms.believes(envelope.term):
