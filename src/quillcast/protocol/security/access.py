@@ -100,7 +100,7 @@ def entry(right: str, who: str) -> str:
 
 def is_restricted(access: tuple[str, ...], right: str) -> bool:
     """Whether the list restricts the right to the principals that it names."""
-    return any(one.startswith(f"{right}:") for one in access)
+    return bool(access) and any(one.startswith(f"{right}:") for one in access)  # most topics have no list
 
 
 def could_publish(access: tuple[str, ...], who: str) -> bool:
