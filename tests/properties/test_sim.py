@@ -1,10 +1,12 @@
 """Fault simulations: whatever goes wrong, the promises of docs/delivery.md hold. `make sim` runs many more seeds."""
 
+from collections import Counter
+
 import pytest
 
 from quillcast.protocol.scopes.policies import BUILT_IN
 from quillcast.sim.chance import FAULTS_MIN, PEERS_MAX, PEERS_MIN, drawn
-from quillcast.sim.composed import composed, varied
+from quillcast.sim.composed import bordered, composed, shaped, varied
 from quillcast.sim.faults import Arrive, Disturb, Partition
 from quillcast.sim.hard import LEASE_S, hard
 from quillcast.sim.hard import PEERS_MAX as HARD_MAX
@@ -57,6 +59,25 @@ def test_compositions_have_scopes_in_scopes_all_policies_changes_and_both_admiss
     assert {scope.entry_points for scope in crossed} == {scope.replicas for scope in crossed} == {1, 2, 3}
     assert {scope.split for scope in crossed} == {True, False}
     assert {topic.admission for scenario in drawn_ for topic in scenario.topics} == {"root", "source"}
+
+
+def test_few_compositions_have_members_of_two_scopes_scopes_within_two_rates_root_scopes_and_clusters() -> None:
+    plain, more = 0, Counter[str]()
+    for seed in range(300):
+        before = shaped(bordered(composed(hard(seed), seed), seed), seed)
+        scenario = varied(composed(hard(seed), seed), seed)
+        scenario.validate()
+        plain += scenario == before
+        places = Counter(machine for scope in scenario.scopes[: len(before.scopes)] for machine in scope.members)
+        more["two scopes"] += 2 in places.values()
+        more["within two"] += any(len(scope.within) == 2 for scope in scenario.scopes)
+        more["in"] += any(scope.bytes_per_s for scope in scenario.scopes)
+        more["out"] += any(scope.leaving_bytes_per_s for scope in scenario.scopes)
+        more["cluster"] += len(scenario.scopes) > len(before.scopes)
+        more["rooted"] += any(scope.root for scope in scenario.scopes)
+    assert plain > 150
+    assert min(more.values()) > 5, more
+    assert more["rooted"] > more["cluster"]
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG_SEEDS)])

@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rooted", action="store_true", help="with --scope: all topics are rooted at the first scope")
     add("--cluster", default="", metavar="POLICY,...", help="with --scope: topics are rooted at a scope across them")
     add("--recovery", default="tree", choices=RECOVERIES, help="with --scope: how members repair (default: tree)")
-    add("--composed", action="store_true", help="each seed draws scopes, policies, borders, and who numbers events")
+    add("--composed", action="store_true", help="each seed draws scopes, policies, borders, admissions and more")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")

@@ -1,7 +1,9 @@
 """Random compositions of scopes, forwarding policies and admissions, for histories that are random otherwise.
 
 Most machines are members of scopes, and scopes of other scopes. Each scope has a policy, or several in succession
-while the history's faults happen. Some topics have their events numbered by sources. The promises are the same.
+while the history's faults happen. Some topics have their events numbered by sources. A few compositions have more:
+members of two scopes, scopes within two others, rates, topics that are rooted at a scope or a virtual cluster. Each of
+these is drawn from random numbers of its own, so that compositions without it stay the same. So are the promises.
 """
 
 from random import Random
@@ -10,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from quillcast.protocol.scopes.messages import RecoveryName
-from quillcast.sim.scenario import Policy, Scenario, ScopePlan
+from quillcast.sim.scenario import CREATED_IN_CLUSTER_S, Policy, Scenario, ScopePlan
 from quillcast.sim.world import derived
 
 FREE = 2  # machines outside all scopes: they run the managers, and give the overlay a ring without any scope
@@ -22,6 +24,12 @@ PER_ORIGIN = 0.5  # of the scopes with `delay_optimised` have a tree for each or
 BY_SOURCE = 0.25  # of the topics have their events numbered by sources
 SPLIT = 0.5  # of the scopes within others use a different member for the channel to each entry point
 MANY = (1, 1, 2, 3)  # entry points, and members that pass bundles on to other scopes
+NESTED_TWICE = 0.4  # of the scopes within others are members of a second one
+PLACED_TWICE = 0.03  # of the members of scopes are members of a second one
+RATED = 0.05  # of the scopes have a rate for what enters, and as many for what leaves
+RATES = (500, 2_000, 10_000)  # bytes per second: some programs write more than the first two
+ROOTED = 0.05  # of the histories have all topics rooted at a scope
+CLUSTERED = 0.05  # of them have them rooted at a virtual cluster
 
 
 def composed(scenario: Scenario, seed: int) -> Scenario:
@@ -41,8 +49,11 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
 
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario with border crossings and policy parameters drawn from the seed."""
-    return shaped(bordered(scenario, seed), seed)
+    """The scenario with border crossings, policy parameters, and what few compositions have, drawn from the seed."""
+    scenario = shaped(bordered(scenario, seed), seed)
+    for draw in (nested_twice, placed_twice, rated, rooted):
+        scenario = draw(scenario, derived(seed, draw.__name__))
+    return scenario
 
 
 def bordered(scenario: Scenario, seed: int) -> Scenario:
@@ -88,6 +99,62 @@ def _parameters(random: Random, policy: Policy) -> dict[str, Any]:
             return {"fan_out": few, "per_origin": random.random() < PER_ORIGIN, "gain": random.uniform(0.0, 0.5)}
         case _:
             return {}
+
+
+# ---- what few compositions have
+
+
+def nested_twice(scenario: Scenario, random: Random) -> Scenario:
+    """Some scopes within another one are within a second one, too."""
+    scopes = [*scenario.scopes]
+    for at, scope in enumerate(scopes):
+        others = [each.name for each in scopes[:at] if each.name not in scope.within]
+        if scope.within and others and random.random() < NESTED_TWICE:
+            second = random.choice(others)
+            scopes[at] = msgspec.structs.replace(scope, within=[*scope.within, second])
+            scenario = _named(scenario, f"{scope.name} within {second}, too")
+    return msgspec.structs.replace(scenario, scopes=scopes)
+
+
+def placed_twice(scenario: Scenario, random: Random) -> Scenario:
+    """Some machines are in two scopes."""
+    members = {scope.name: [*scope.members] for scope in scenario.scopes}
+    for scope in scenario.scopes if len(members) > 1 else ():
+        for machine in scope.members:
+            if random.random() < PLACED_TWICE:
+                second = random.choice([name for name in members if name != scope.name])
+                members[second].append(machine)
+                scenario = _named(scenario, f"peer {machine} in {scope.name} and {second}")
+    scopes = [msgspec.structs.replace(each, members=sorted(members[each.name])) for each in scenario.scopes]
+    return msgspec.structs.replace(scenario, scopes=scopes)
+
+
+def rated(scenario: Scenario, random: Random) -> Scenario:
+    """Some scopes have rates, unless a topic restricts its subscribers: it cannot keep them."""
+    scopes = [*scenario.scopes]
+    if any(plan.lists_of_readers for plan in scenario.topics):
+        return scenario
+    for at, scope in enumerate(scopes):
+        enters, leaves = ((random.random() < RATED) * random.choice(RATES) for _ in range(2))
+        scopes[at] = msgspec.structs.replace(scope, bytes_per_s=enters, leaving_bytes_per_s=leaves)
+        if enters or leaves:
+            scenario = _named(scenario, f"{scope.name} with {enters} bytes/s in, {leaves} out")
+    return msgspec.structs.replace(scenario, scopes=scopes)
+
+
+def rooted(scenario: Scenario, random: Random) -> Scenario:
+    """In some histories all topics are rooted at a scope, or at a virtual cluster across the scopes."""
+    members, chance = {machine for scope in scenario.scopes for machine in scope.members}, random.random()
+    if len(members) < 2 or chance >= ROOTED + CLUSTERED:
+        return scenario
+    if chance < CLUSTERED:
+        return scenario.clustered(random.choice(get_args(Policy)))
+    at = random.randrange(len(scenario.scopes))
+    return _named(scenario.rooted(at, CREATED_IN_CLUSTER_S), scenario.scopes[at].name)
+
+
+def _named(scenario: Scenario, what: str) -> Scenario:
+    return msgspec.structs.replace(scenario, name=f"{scenario.name}; {what}")
 
 
 def _scopes(random: Random, peers: int) -> list[ScopePlan]:

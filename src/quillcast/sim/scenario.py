@@ -224,6 +224,10 @@ class ScopePlan(Part, frozen=True):
     """Members that pass bundles on to these."""
     split: bool = False
     """Whether a different member has the channel to each entry point of a receiving scope."""
+    bytes_per_s: int = 0
+    """The most that may enter it, in a topic and in all together; 0: no limit."""
+    leaving_bytes_per_s: int = 0
+    """The most that may leave it, likewise."""
     publishers_max: int = 0
     """The most members that publish in a topic; 0: no limit."""
     subscribers_max: int = 0

@@ -15,7 +15,7 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import KEY_BYTES, TopicBounds
-from quillcast.protocol.scopes.state import Entering, ScopeConfig
+from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.wire import WireCodec
@@ -272,8 +272,10 @@ class Simulation(Observed):
             entry_points=plan.entry_points, replicas=plan.replicas, split=plan.split,
             roots=(("#", True),) if plan.root else (),
             entering=lambda topic: Entering(
-                subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max
+                bytes_per_s=plan.bytes_per_s, subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max
             ),
+            in_all=Entering(bytes_per_s=plan.bytes_per_s), leaving=lambda topic: MayLeave(plan.leaving_bytes_per_s),
+            out_of_all=MayLeave(plan.leaving_bytes_per_s),
             bounds=(
                 TopicBounds(
                     "#", plan.publishers_max > 0 or plan.publishers is not None,
@@ -336,7 +338,7 @@ class Simulation(Observed):
 
     def _create(self, wanted: tuple[SimHost, TopicPlan]) -> None:
         host, plan = wanted
-        if self._creator and not peer_of(host).has_entered:  # it must first learn its scope's rules for the topic
+        if self._knows_no_root(host):
             self._creating.add(plan.name)
             self.world.after(PROGRAM_S, host.act, lambda: self._create(wanted))
             return
@@ -368,9 +370,13 @@ class Simulation(Observed):
         self.created[answer.name] = answer
         self._creating.discard(answer.name)
 
+    def _knows_no_root(self, host: SimHost) -> bool:
+        """Whether a peer has to wait for its scopes' managers, which tell it that topics are rooted at a scope."""
+        return self._creator != 0 and not peer_of(host).has_entered
+
     def _begin(self, host: SimHost, plan: TopicPlan, begin: Callable[[], None]) -> None:
         """Start a program once the topic has the plan's settings, so that it does not create it by default settings."""
-        if plan.name in self._creating:
+        if plan.name in self._creating or self._knows_no_root(host):
             self.world.after(PROGRAM_S, host.act, partial(self._begin, host, plan, begin))
         else:
             begin()

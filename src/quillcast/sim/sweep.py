@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     recovery: str = "tree"
     """The recovery protocol of all scopes."""
     composed: bool = False
-    """Whether each seed draws a composition of scopes, policies, borders and admissions."""
+    """Whether each seed draws a composition of scopes, policies, borders, admissions and more (`composed`)."""
     rooted: bool = False
     """Whether all topics are rooted at the first scope."""
     cluster: str = ""
