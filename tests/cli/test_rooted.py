@@ -14,6 +14,7 @@ from quillcast.core.status.machines import TopicSummary
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicSettings, TopicStatus
 from quillcast.core.status.trees import TreePeer, TreeStatus
+from quillcast.live.discovery.questions import PeerQuestion, StatusQuestion, name_of
 from quillcast.live.discovery.registry import Entry, PeerRegistry
 from tests.cli.commands import Command, Commands
 from tests.cli.test_activity import STATUS
@@ -151,12 +152,12 @@ def let_run(monkeypatch: pytest.MonkeyPatch, parts: dict[Entry, TopicStatus | No
     """Let these peers run here, each with its part in a topic of the name; the trees that are asked for."""
     asked = list[tuple[str, str]]()
 
-    def ask(path: Path, question: str, kind: object, **_: object) -> NodeStatus | TreeStatus:
+    def ask(path: Path, question: PeerQuestion, kind: object, **_: object) -> NodeStatus | TreeStatus:
         entry = next(each for each in parts if each.node_id.startswith(path.name.partition(".")[0]))
         node_id, mine = entry.node_id, parts[entry]
-        if question == "status":
+        if isinstance(question, StatusQuestion):
             return replace(STATUS, node_id=node_id, topics=(mine,) if mine else (), neighbours=())
-        asked.append((question, node_id))
+        asked.append((name_of(type(question)), node_id))
         if mine is None:
             return TreeStatus(TOPIC, True, None, None, 0, (), ())
         peer = TreePeer(

@@ -39,6 +39,7 @@ from quillcast.live.clients.messages import (
 from quillcast.live.clients.proxy import Proxy, Sending
 from quillcast.live.clients.session import RemotePublisher
 from quillcast.live.discovery import control
+from quillcast.live.discovery.questions import PeerQuestion
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport.framing import FrameType, frame, header
 from quillcast.live.transport.shared_transport import SharedMemoryTransport
@@ -54,6 +55,10 @@ from tests.protocol.topics.test_publisher import a_publisher
 pytestmark = pytest.mark.live
 
 ME = b"m" * 16
+
+
+class ConnectAsNeverBefore(PeerQuestion, frozen=True, tag="connect_as_never_before"):
+    """A question of another version."""
 
 
 @pytest.fixture(autouse=True)
@@ -840,8 +845,9 @@ def test_questions_that_make_no_sense_are_answered_so() -> None:
             ]
             await client.create("t", slow="wait")
             for question, arguments in questions:
+                malformed: Any = {"ask": question, **arguments}
                 with pytest.raises(quillcast.QuillcastError):
-                    await client._backend.ask(question, object, 5.0, arguments)
+                    await client._backend.ask(malformed, object, 5.0)
             await client.change("t", slow="cut")
             assert not node.status().problems
 
@@ -876,7 +882,7 @@ def test_a_peer_of_a_version_without_clients_is_named() -> None:
         async with hosting(0) as (node,):
             path = PeerRegistry("default").control_path(node.contact)
             with pytest.raises(quillcast.LocalError, match="is not a question"):
-                await control.connected(path, "connect_as_never_before", Welcome, timeout_s=5)
+                await control.connected(path, ConnectAsNeverBefore(), Welcome, timeout_s=5)
 
     run(scenario())
 

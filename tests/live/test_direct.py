@@ -28,9 +28,20 @@ from quillcast.live.clients import visit as visiting
 from quillcast.live.clients.client import Client
 from quillcast.live.clients.messages import NOBODY, VERSION, Call, Connect, Directed
 from quillcast.live.discovery import control
+from quillcast.live.discovery.questions import (
+    CreateQuestion,
+    InviteClientQuestion,
+    InviteQuestion,
+    InviteToScopeQuestion,
+    RevokeClientQuestion,
+    StatusQuestion,
+    TakeCredentialQuestion,
+    TreeQuestion,
+)
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport.framing import FrameType, frame
 from quillcast.live.transport.hello import Identity
+from quillcast.protocol.topics.descriptor import described
 from tests.cli.commands import topic_near
 from tests.live.test_adoption import eventually, make_credential
 from tests.live.test_clients import HELD, count_of, process, refused, until
@@ -178,7 +189,7 @@ def test_devices_of_a_scope_share_one_controller_and_receive_and_publish_directl
             await manager.manage_scope(file)
             scope, topic = f"site@{manager.address}", topic_near(outside.contact.node_id.hex())
             async with Node(identity=entry, scope=scope) as server, controller(shared, scope) as library:
-                line = control.ask(library.control_path, "invite_client", str)
+                line = control.ask(library.control_path, InviteClientQuestion(), str)
                 direct = {"line": line, "receive": "direct", "publish": "direct", "live": LiveConfig(local_ipc=False)}
                 async with (
                     quillcast.connect(name="one", **direct) as one,
@@ -208,7 +219,7 @@ def test_devices_without_a_peer_of_their_own_receive_directly_while_the_one_they
 
     async def scenario() -> None:
         async with Node() as server, controller() as library:
-            line = control.ask(library.control_path, "invite_client", str)
+            line = control.ask(library.control_path, InviteClientQuestion(), str)
             direct = {"line": line, "receive": "direct", "live": LiveConfig(local_ipc=False)}
             async with quillcast.connect(**direct) as laptop, quillcast.connect(**direct) as other:
                 topic = topic_near(server.contact.node_id.hex())
@@ -236,9 +247,12 @@ def test_a_line_for_clients_gives_what_applications_need_and_no_more() -> None:
                 await subscription.started()
                 await client.publish("t", b"event", wait="stable")
                 assert (await anext(subscription)).payload == b"event"
-                for question in ("invite", "invite_client", "revoke_client", "invite_to_scope", "take_credential"):
+                for question in (
+                    InviteQuestion({}), InviteClientQuestion(), RevokeClientQuestion("all"), InviteToScopeQuestion("s"),
+                    TakeCredentialQuestion("", "", 0),
+                ):  # fmt: skip
                     with pytest.raises(quillcast.LocalError, match="is not a question"):
-                        await client._control.ask(question, object, 5.0, {})
+                        await client._control.ask(question, object, 5.0)
         with pytest.raises(quillcast.Unreachable, match=rf"cannot reach the peer at {node.address} .* nobody listens"):
             await quillcast.connect(line=line).start()
 
@@ -476,7 +490,7 @@ def test_a_server_that_is_stopped_is_replaced_and_when_it_wakes_nothing_is_repea
                 await publisher.acknowledged("root", timeout_s=20)
                 assert count_of(other, topic) == (1, 2)
                 third.made.send_signal(signal.SIGCONT)
-                await eventually(lambda: not control.ask(third.control_path, "status", NodeStatus).clients)
+                await eventually(lambda: not control.ask(third.control_path, StatusQuestion(), NodeStatus).clients)
                 await publisher.publish(b"after", wait="root")
                 for subscription in (here, there):
                     assert await take(subscription, 202) == [*expected, b"after"]
@@ -730,9 +744,9 @@ def test_a_guest_does_only_what_its_host_announced() -> None:
             assert client._direct is not None
             _, proxy = client._direct.proxies()
             assert proxy.contact == server.contact
-            for question in ("create", "status", "tree"):
+            for question in (CreateQuestion(described("t"), 1.0), StatusQuestion(), TreeQuestion("t")):
                 with pytest.raises(quillcast.LocalError, match="is not a question"):
-                    await proxy.ask(question, object, 5.0, {})
+                    await proxy.ask(question, object, 5.0)
             inbox = client._make_inbox("")
             client._direct.pump.call(proxy.subscribe, "another", inbox)
             while inbox.failure is None:

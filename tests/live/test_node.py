@@ -20,6 +20,7 @@ from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicStatus
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live.discovery import control
+from quillcast.live.discovery.questions import PeerQuestion, StatusQuestion, TopicsQuestion, TreeQuestion
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport import addresses
 from quillcast.protocol.topics.config import TopicConfig
@@ -31,6 +32,14 @@ T = TypeVar("T")
 QUICK = Config()
 REFUSED_NAME = r"is not a topic name|is a pattern|name is text such as"
 NO_AUTO = Config(topics=TopicConfig(auto_create=False))
+
+
+class Nonsense(PeerQuestion, frozen=True, tag="nonsense"):
+    """What no peer answers."""
+
+
+class TreeWithoutTopic(PeerQuestion, frozen=True, tag="tree"):
+    """A malformed question."""
 
 
 @pytest.fixture(autouse=True)
@@ -833,17 +842,17 @@ def test_commands_ask_a_running_node_through_its_control_socket(runtime: Path) -
             (entry,) = place.entries()
             path = place.control_path(entry.contact)
             assert entry.pid == os.getpid()
-            status = await asyncio.to_thread(control.ask, path, "status", NodeStatus)
+            status = await asyncio.to_thread(control.ask, path, StatusQuestion(), NodeStatus)
             assert status.node_id == node.contact.node_id.hex()
-            [shown] = await asyncio.to_thread(control.ask, path, "topics", tuple[TopicStatus, ...])
+            [shown] = await asyncio.to_thread(control.ask, path, TopicsQuestion(), tuple[TopicStatus, ...])
             assert shown.name == "t"
-            assert await asyncio.to_thread(control.ask, path, "tree", TreeStatus, topic="t") == await node.tree("t")
+            assert await asyncio.to_thread(control.ask, path, TreeQuestion("t"), TreeStatus) == await node.tree("t")
             with pytest.raises(quillcast.LocalError, match="'nonsense' is not a question; ask one of: status"):
-                await asyncio.to_thread(control.ask, path, "nonsense", object)
+                await asyncio.to_thread(control.ask, path, Nonsense(), object)
             with pytest.raises(quillcast.LocalError, match="topic"):
-                await asyncio.to_thread(control.ask, path, "tree", TreeStatus)
+                await asyncio.to_thread(control.ask, path, TreeWithoutTopic(), TreeStatus)
         with pytest.raises(quillcast.Unreachable, match="does it still run"):
-            control.ask(path, "status", NodeStatus)
+            control.ask(path, StatusQuestion(), NodeStatus)
         assert list(place.folder.iterdir()) == []
 
     run(scenario())

@@ -14,6 +14,7 @@ from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.core.status.peers import NodeStatus
 from quillcast.live.discovery import control, registry, runtimefolder
+from quillcast.live.discovery.questions import InviteClientQuestion, StatusQuestion
 from quillcast.live.discovery.registry import Entry, PeerRegistry, networks_here
 from quillcast.live.node.node import Node
 from quillcast.live.transport.hello import Identity
@@ -79,7 +80,9 @@ def test_a_peer_that_was_killed_and_comes_back_can_be_asked(runtime: Path) -> No
 
     async def main() -> NodeStatus:
         async with Node(identity=identity):  # it looks for others, and sweeps, before it registers
-            return await asyncio.to_thread(lambda: control.ask(place.control_path(contact), "status", NodeStatus))
+            return await asyncio.to_thread(
+                lambda: control.ask(place.control_path(contact), StatusQuestion(), NodeStatus)
+            )
 
     assert asyncio.run(main()).node_id == contact.node_id.hex()
 
@@ -242,7 +245,7 @@ class TestShared:
             finally:
                 os.seteuid(0)
             with pytest.raises(Unreachable, match="belongs to another user, and is not trusted"):
-                control.ask(path, "invite", str, timeout_s=1)
+                control.ask(path, InviteClientQuestion(), str, timeout_s=1)
 
     def test_dead_peers_of_others_are_passed_over_and_left_alone(self, shared: Path, theirs: Path) -> None:
         dead = subprocess.Popen([sys.executable, "-c", ""])

@@ -172,7 +172,7 @@ def test_an_answer_of_another_version_is_one_clear_line(answer: object, tmp_path
 
     async def scenario() -> None:
         async with ControlServer(tmp_path / "peer.sock", told, [StatusQuestion]):
-            await asyncio.to_thread(ask, tmp_path / "peer.sock", "status", NodeStatus)
+            await asyncio.to_thread(ask, tmp_path / "peer.sock", StatusQuestion(), NodeStatus)
 
     with pytest.raises(RemoteError, match="seems to run another version of quillcast: its answer to 'status'") as error:
         asyncio.run(scenario())
@@ -185,7 +185,7 @@ def test_a_peer_that_is_leaving_says_so(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with ControlServer(tmp_path / "peer.sock", leaving, [StatusQuestion]):
-            await asyncio.to_thread(ask, tmp_path / "peer.sock", "status", NodeStatus)
+            await asyncio.to_thread(ask, tmp_path / "peer.sock", StatusQuestion(), NodeStatus)
 
     with pytest.raises(Leaving, match="is leaving its network"):
         asyncio.run(scenario())

@@ -14,6 +14,7 @@ from quillcast.cli.summary import Part, parts_by_topic, summary
 from quillcast.core.status.machines import Activity, PeerActivity, PeerLink, TopicActivity
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import SubscriberLag, TopicStatus
+from quillcast.live.discovery.questions import StatusQuestion
 
 ANSWER_TIMEOUT_S = 1.0  # a guess: a peer that takes longer is shown as not answering
 
@@ -52,7 +53,7 @@ def _looks(network: str, interval_s: float) -> Iterator[Look]:
 
 
 def _look(network: str) -> Look:
-    answers = ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
+    answers = ask_each(network, peers_here(network), StatusQuestion(), NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
     statuses = {entry.node_id: status for entry, status in answers if status is not None}
     cpu_s = {node: _cpu_s(status.pid) for node, status in statuses.items()}
     return Look(time.monotonic(), statuses, cpu_s, tuple(entry.node_id for entry, status in answers if status is None))

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from quillcast.core.errors import Leaving, LocalError, RemoteError, Unreachable
 from quillcast.live.discovery.control import ask
+from quillcast.live.discovery.questions import PeerQuestion
 from quillcast.live.discovery.registry import Entry, PeerRegistry
 
 AT_ONCE = 32  # most peers queried at a time; a guess
@@ -31,20 +32,18 @@ def choose(network: str, prefix: str) -> list[Entry]:
     return chosen
 
 
-def ask_peer(
-    network: str, prefix: str, question: str, kind: type[T], *, timeout_s: float = SILENT_S, **arguments: Any
-) -> T:
+def ask_peer(network: str, prefix: str, question: PeerQuestion, kind: type[T], *, timeout_s: float = SILENT_S) -> T:
     """Query the oldest peer here that is not leaving and whose id begins with `prefix`. Its answer is a `kind`.
 
     Without a prefix, any peer will do: peers that do not answer are named on standard error, and the next is asked.
     """
     entries = choose(network, prefix)
-    return ask_one(network, entries, question, kind, timeout_s=timeout_s, first_only=bool(prefix), **arguments)
+    return ask_one(network, entries, question, kind, timeout_s=timeout_s, first_only=bool(prefix))
 
 
 def ask_one(
-    network: str, entries: list[Entry], question: str, kind: type[T], *,
-    timeout_s: float = SILENT_S, first_only: bool = False, **arguments: Any,
+    network: str, entries: list[Entry], question: PeerQuestion, kind: type[T], *,
+    timeout_s: float = SILENT_S, first_only: bool = False,
 ) -> T:  # fmt: skip
     """Query the first of these peers that is not leaving, or the next one if it does not answer.
 
@@ -56,7 +55,7 @@ def ask_one(
         if silent is not None:
             _tell_once(str(silent))
         try:
-            return ask(place.control_path(entry.contact), question, kind, timeout_s=timeout_s, **arguments)
+            return ask(place.control_path(entry.contact), question, kind, timeout_s=timeout_s)
         except Leaving:
             continue
         except Unreachable as problem:
@@ -85,7 +84,7 @@ def answered(answers: Sequence[tuple[Entry, T | None]]) -> list[T]:
 
 
 def ask_each(
-    network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = SILENT_S
+    network: str, entries: list[Entry], question: PeerQuestion, kind: type[T], *, timeout_s: float = SILENT_S
 ) -> list[tuple[Entry, T | None]]:
     """Return each peer's answer, or None if it gave none within `timeout_s`. Peers that are leaving are left out.
 
@@ -121,7 +120,7 @@ def _tell_once(problem: str) -> None:
     click.echo(f"quillcast: {problem}", err=True)
 
 
-def ask_all(network: str, question: str, kind: type[T], *, timeout_s: float) -> list[T]:
+def ask_all(network: str, question: PeerQuestion, kind: type[T], *, timeout_s: float) -> list[T]:
     """The answers of all peers here that answer within `timeout_s`."""
     answers = ask_each(network, peers_here(network), question, kind, timeout_s=timeout_s)
     return [answer for _, answer in answers if answer is not None]

@@ -16,6 +16,7 @@ from quillcast.cli.scopeview import ask_manager
 from quillcast.core.errors import LocalError, QuillcastError, RemoteError, UnknownTopic
 from quillcast.core.status.peers import LinkStatus, NodeStatus
 from quillcast.core.status.trees import TreeStatus
+from quillcast.live.discovery.questions import StatusQuestion, TreeQuestion
 from quillcast.live.discovery.registry import PeerRegistry
 
 DEFAULTS = Bounds()
@@ -104,7 +105,7 @@ def peer_(
     bounds = Bounds(buffers_warning / 100, buffers_critical / 100, neighbours_min)
 
     def look() -> list[Finding]:
-        answers = ask_each(network, choose(network, peer), "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
+        answers = ask_each(network, choose(network, peer), StatusQuestion(), NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
         return [
             judging.unresponsive_peer(network, entry.node_id) if status is None else judging.of_peer(status, bounds)
             for entry, status in answers
@@ -152,7 +153,7 @@ def topic_(
     )
 
     def look() -> list[Finding]:
-        answers = ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
+        answers = ask_each(network, peers_here(network), StatusQuestion(), NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
         here = parts_by_root(topic, answers)
         if not here:
             raise LocalError(
@@ -161,7 +162,7 @@ def topic_(
         running = {entry.node_id for entry in PeerRegistry(network).entries()}
         unresponsive = [entry.node_id for entry, status in answers if status is None and entry.node_id in running]
         try:
-            asked = ask_about(network, peer, topic, "tree", TreeStatus, statuses=answers)
+            asked = ask_about(network, peer, TreeQuestion(topic), TreeStatus, statuses=answers)
         except UnknownTopic as problem:  # the topic is known here, but not to the named peer
             raise click.UsageError(str(problem), click.get_current_context()) from problem
         return [
@@ -220,7 +221,7 @@ def link_(
     bounds = Bounds(waiting_bytes_max=waiting_max, round_trip_ms_max=round_trip_max)
 
     def look() -> list[Finding]:
-        status = ask_peer(network, peer, "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
+        status = ask_peer(network, peer, StatusQuestion(), NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
         links = [link for link in status.neighbours if _leads_to(link, neighbour)]
         if not links:
             raise LocalError(f"peer {status.node_id[:8]} has no link to {neighbour or 'anybody'}")

@@ -1,7 +1,7 @@
 """`quillcast demo`: start peers as processes, publish real events, kill peers, and prove what happened."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
@@ -12,6 +12,9 @@ from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.status.commands import DemoEnded
 from quillcast.pipeline import extras
+
+if TYPE_CHECKING:
+    from quillcast.live.discovery.questions import PeerQuestion
 
 ANSWER_TIMEOUT_S = 60.0  # an answer waits for a repair, and for repairs before it
 
@@ -104,9 +107,9 @@ def _is_given(context: click.Context, name: str) -> bool:
 @DEMO
 def peers(demo: str | None, as_json: bool) -> None:
     """List the peers of the running demo: names, roles and health."""
-    from quillcast.demo.answers import PeerShown
+    from quillcast.demo.answers import PeerShown, PeersQuestion
 
-    shown = _ask(demo, "peers", list[PeerShown])
+    shown = _ask(demo, PeersQuestion(), list[PeerShown])
     if as_json:
         click.echo(msgspec.json.encode(shown).decode())
         return
@@ -123,7 +126,9 @@ def peers(demo: str | None, as_json: bool) -> None:
 @DEMO
 def kill(peer: str, demo: str | None, as_json: bool) -> None:
     """Kill PEER of the running demo (SIGKILL), and wait for the repair."""
-    _strike(demo, "kill", as_json=as_json, peer=peer)
+    from quillcast.demo.answers import KillQuestion
+
+    _strike(demo, KillQuestion(peer), as_json=as_json)
 
 
 @command.command(short_help="Cut a peer off from all others for a while.")
@@ -133,7 +138,9 @@ def kill(peer: str, demo: str | None, as_json: bool) -> None:
 @DEMO
 def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
     """Cut PEER of the running demo off from all others for a while. Then it finds them and catches up."""
-    _strike(demo, "partition", as_json=as_json, peer=peer, seconds=seconds)
+    from quillcast.demo.answers import PartitionQuestion
+
+    _strike(demo, PartitionQuestion(peer, seconds), as_json=as_json)
 
 
 @command.command(short_help="Slow a peer down to a fifth for a while.")
@@ -143,7 +150,9 @@ def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> Non
 @DEMO
 def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
     """Slow PEER of the running demo down to a fifth for a while. The others do not wait for it."""
-    _strike(demo, "slow", as_json=as_json, peer=peer, seconds=seconds)
+    from quillcast.demo.answers import SlowQuestion
+
+    _strike(demo, SlowQuestion(peer, seconds), as_json=as_json)
 
 
 @command.command()
@@ -151,12 +160,14 @@ def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
 @DEMO
 def end(demo: str | None, as_json: bool) -> None:
     """End the running demo in good order, and start its audit."""
-    _ask(demo, "end", object)
+    from quillcast.demo.answers import EndQuestion
+
+    _ask(demo, EndQuestion(), object)
     if as_json:
         click.echo(msgspec.json.encode(DemoEnded(ended=True)).decode())
 
 
-def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:
+def _ask(demo: str | None, question: "PeerQuestion", kind: type[T]) -> T:
     """The answer of the running demo. Raises `Unreachable` if none runs, `LocalError` if there are several."""
     from quillcast.demo.network import control_path, deaf_demos, demos_here
     from quillcast.live.discovery.control import ask
@@ -172,14 +183,14 @@ def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:
         raise Unreachable("no demo is running on this machine; start one with: quillcast demo --stay")
     if len(running) > 1:
         raise LocalError(f"several demos are running; choose one with --demo: {', '.join(running)}")
-    return ask(control_path(running[0]), question, kind, timeout_s=ANSWER_TIMEOUT_S, **arguments)
+    return ask(control_path(running[0]), question, kind, timeout_s=ANSWER_TIMEOUT_S)
 
 
-def _strike(demo: str | None, question: str, *, as_json: bool, **arguments: Any) -> None:
+def _strike(demo: str | None, question: "PeerQuestion", *, as_json: bool) -> None:
     """Have the running demo strike a peer, and print the damage."""
     from quillcast.demo.answers import Strike
 
-    struck = _ask(demo, question, Strike, **arguments)
+    struck = _ask(demo, question, Strike)
     if as_json:
         click.echo(msgspec.json.encode(struck).decode())
         return

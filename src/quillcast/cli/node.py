@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -17,6 +16,7 @@ from quillcast.core.status.commands import ClientLineMade, ClientsRevoked, JoinL
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.clients.line import ALL_LINES, ClientLine
 from quillcast.live.discovery import control
+from quillcast.live.discovery.questions import InviteClientQuestion, InviteQuestion, PeerQuestion, RevokeClientQuestion
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.node.node import Node
 from quillcast.live.transport import addresses
@@ -60,11 +60,11 @@ def command(
     reach creates the network's credential and prints a line that lets another machine join.
     """
     if invite:
-        line = _asked(peering.network, "invite", attributes=dict(map(_attribute, certify)))
+        line = _asked(peering.network, InviteQuestion(dict(map(_attribute, certify))))
         click.echo(msgspec.json.encode(JoinLineMade(line)).decode() if as_json else line)
         return
     if invite_client:
-        line = _asked(peering.network, "invite_client")
+        line = _asked(peering.network, InviteClientQuestion())
         click.echo(msgspec.json.encode(ClientLineMade(line)).decode() if as_json else line)
         return
     if revoke_client is not None:
@@ -137,7 +137,7 @@ def _revoke(network: str, line: str, *, as_json: bool) -> None:
         parsed = ClientLine.parse(line)
         network, entries = parsed.network, choose(parsed.network, parsed.contact.node_id.hex())
     place = PeerRegistry(network)
-    ended = sum(control.ask(place.control_path(each.contact), "revoke_client", int, line=line) for each in entries)
+    ended = sum(control.ask(place.control_path(each.contact), RevokeClientQuestion(line), int) for each in entries)
     if as_json:
         click.echo(msgspec.json.encode(ClientsRevoked(ended)).decode())
     else:
@@ -145,13 +145,13 @@ def _revoke(network: str, line: str, *, as_json: bool) -> None:
         click.echo(f"{what} revoked; disconnected clients: {ended}")
 
 
-def _asked(network: str, question: str, **arguments: Any) -> str:
+def _asked(network: str, question: PeerQuestion) -> str:
     """The line of the first peer of this machine that gives one."""
     place = PeerRegistry(network)
     problem = None
     for entry in peers_here(network):
         try:
-            return control.ask(place.control_path(entry.contact), question, str, **arguments)
+            return control.ask(place.control_path(entry.contact), question, str)
         except LocalError as refused:
             problem = problem or refused
     assert problem is not None

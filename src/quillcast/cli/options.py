@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from quillcast.core.errors import LocalError
+from quillcast.live.discovery.questions import StatusQuestion, TopicsQuestion
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -99,7 +100,7 @@ def _topics(network: str) -> list[str]:
     from quillcast.cli.asking import ask_all
     from quillcast.core.status.topics import TopicStatus
 
-    answers = ask_all(network, "topics", tuple[TopicStatus, ...], timeout_s=COMPLETION_TIMEOUT_S)
+    answers = ask_all(network, TopicsQuestion(), tuple[TopicStatus, ...], timeout_s=COMPLETION_TIMEOUT_S)
     return sorted({topic.name for topics in answers for topic in topics})
 
 
@@ -119,7 +120,7 @@ def _scopes(network: str) -> list[str]:
     from quillcast.cli.asking import ask_all
     from quillcast.core.status.peers import NodeStatus
 
-    statuses = ask_all(network, "status", NodeStatus, timeout_s=COMPLETION_TIMEOUT_S)
+    statuses = ask_all(network, StatusQuestion(), NodeStatus, timeout_s=COMPLETION_TIMEOUT_S)
     return sorted({name for status in statuses for name in status.manages})
 
 

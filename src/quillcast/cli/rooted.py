@@ -5,13 +5,14 @@ Peers outside a root scope know nothing about its topics, so only peers that tak
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from quillcast.cli.asking import SILENT_S, answered, ask_each, ask_one, choose, peers_here
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicStatus
 from quillcast.core.status.trees import TreeStatus
+from quillcast.live.discovery.questions import StatusQuestion, TraceQuestion, TreeQuestion
 from quillcast.live.discovery.registry import Entry
 
 T = TypeVar("T")
@@ -27,29 +28,31 @@ def called(topic: str, root_scope: str) -> str:
 
 
 def ask_about(
-    network: str, prefix: str, topic: str, question: str, kind: type[T], *,
-    statuses: Statuses = (), timeout_s: float = SILENT_S, **arguments: Any,
+    network: str, prefix: str, question: TreeQuestion | TraceQuestion, kind: type[T], *,
+    statuses: Statuses = (), timeout_s: float = SILENT_S,
 ) -> dict[str, T]:  # fmt: skip
-    """Return what peers here report about the topics of this name, by root scope. Raises `UnknownTopic` if none exists.
+    """Return what peers here report about the topics of a name, by root scope. Raises `UnknownTopic` if none exists.
 
     The ids of those peers begin with `prefix`. `statuses`: of all peers here, if the caller has them already.
     """
-    entries = choose(network, prefix)
-    known = [each for each in statuses if each[0] in entries] or ask_each(network, entries, "status", NodeStatus)
+    entries, topic = choose(network, prefix), question.topic
+    known = [each for each in statuses if each[0] in entries] or ask_each(
+        network, entries, StatusQuestion(), NodeStatus
+    )
     answered(known)  # names silent peers
     asked = _to_ask(network, topic, known)
     if not asked:
         raise no_topic(network, topic, prefix)
 
     def ask(entries: list[Entry]) -> T:
-        return ask_one(network, entries, question, kind, timeout_s=timeout_s, topic=topic, **arguments)
+        return ask_one(network, entries, question, kind, timeout_s=timeout_s)
 
     with ThreadPoolExecutor(len(asked)) as pool:
         return dict(zip(asked, pool.map(ask, asked.values()), strict=True))
 
 
 def parts_by_root(topic: str, statuses: Statuses) -> dict[str, Parts]:
-    """The peers' parts in the topics of this name, by root scope. Peers in the tree come first."""
+    """The peers' parts in the topics of a name, by root scope. Peers in the tree come first."""
     found: dict[str, Parts] = {}
     for entry, status in statuses:
         for part in status.topics if status is not None else ():
@@ -65,7 +68,7 @@ def is_unknown(tree: TreeStatus) -> bool:
 
 def no_topic(network: str, topic: str, prefix: str = "") -> UnknownTopic:
     """The error that no such topic exists, or that the peers whose id begins with `prefix` do not know it."""
-    statuses = ask_each(network, peers_here(network), "status", NodeStatus) if prefix else []
+    statuses = ask_each(network, peers_here(network), StatusQuestion(), NodeStatus) if prefix else []
     for root, ((entry, _), *_) in parts_by_root(topic, statuses).items():
         which = f"with the root scope {root}" if root else "of the overlay"
         return UnknownTopic(
@@ -88,7 +91,7 @@ def _to_ask(network: str, topic: str, statuses: Statuses) -> dict[str, list[Entr
             alike.setdefault(frozenset(each.scope for each in status.memberships), []).append(entry)
     found: dict[str, list[Entry]] = {}
     for entries in alike.values():
-        tree = ask_one(network, entries, "tree", TreeStatus, topic=topic)
+        tree = ask_one(network, entries, TreeQuestion(topic), TreeStatus)
         if not is_unknown(tree):
             found.setdefault(tree.settings.root_scope if tree.settings is not None else "", entries)
     return dict(sorted(found.items()))

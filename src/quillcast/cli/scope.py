@@ -22,6 +22,7 @@ from quillcast.core.errors import LocalError
 from quillcast.core.status.commands import PolicyChecked, RecoveryChecked, ScopeEntry, ScopeExported
 from quillcast.core.status.scopes import PolicyChange, ScopeStatus
 from quillcast.files import SETTINGS_BYTES_MAX, read_bytes
+from quillcast.live.discovery.questions import InviteToScopeQuestion, SetPolicyQuestion, UnsetPolicyQuestion
 
 CHECK_LIMIT_S = 60.0  # for the check of a recovery protocol; a guess: the built-in ones take less than 5 s
 
@@ -229,7 +230,7 @@ def invite(name: str, network: str, credentials: "Credentials | None", as_json: 
     It works once, within 15 minutes. A member that entered with it stays admitted. The scope's file must have
     join_line = true.
     """
-    line = scopeview.do(name, network, credentials, "invite_to_scope", str)
+    line = scopeview.do(InviteToScopeQuestion(name), network, credentials, str)
     click.echo(msgspec.json.encode(ScopeEntry(name, line)).decode() if as_json else line)
 
 
@@ -274,8 +275,8 @@ def set_policy(
     restarts. Values are written as in TOML. Prints what changed. If the manager runs on another machine, --as names the
     credentials of an operator that the scope's file lists.
     """
-    given = {"parameters": dict(map(_parameter, parameters)), "sha256": sha256}
-    _change("set_policy", name, network, credentials, as_json=as_json, pattern=pattern, policy=chosen, **given)
+    wanted = SetPolicyQuestion(name, pattern, chosen, dict(map(_parameter, parameters)), sha256)
+    _change(wanted, network, credentials, as_json=as_json)
 
 
 @policy.command("unset", short_help="Return to the policy that the scope's file names.")
@@ -286,13 +287,11 @@ def set_policy(
 @NETWORK
 def unset_policy(name: str, pattern: str, network: str, credentials: "Credentials | None", as_json: bool) -> None:
     """Return to the policy in the file of the scope NAME for topics that match PATTERN."""
-    _change("unset_policy", name, network, credentials, as_json=as_json, pattern=pattern)
+    _change(UnsetPolicyQuestion(name, pattern), network, credentials, as_json=as_json)
 
 
-def _change(
-    ask: scopeview.Ask, name: str, network: str, credentials: "Credentials | None", *, as_json: bool, **arguments: Any
-) -> None:
-    changed = scopeview.do(name, network, credentials, ask, PolicyChange, **arguments)
+def _change(wanted: scopeview.Change, network: str, credentials: "Credentials | None", *, as_json: bool) -> None:
+    changed = scopeview.do(wanted, network, credentials, PolicyChange)
     if as_json:
         click.echo(msgspec.json.encode(changed).decode())
         return

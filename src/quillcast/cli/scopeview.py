@@ -23,6 +23,15 @@ from quillcast.core.status.scopes import (
     SenderRate,
     Superscope,
 )
+from quillcast.live.discovery.questions import (
+    ChangeScopeQuestion,
+    InviteToScopeQuestion,
+    ScopeQuestion,
+    ScopesQuestion,
+    SetPolicyQuestion,
+    StatusQuestion,
+    UnsetPolicyQuestion,
+)
 from quillcast.live.discovery.registry import Entry
 
 if TYPE_CHECKING:
@@ -30,8 +39,12 @@ if TYPE_CHECKING:
 
 REMOTE_S = 15.0  # for a peer here to find and ask the manager, or members; longer than that takes
 WITHHELD = "not shown to peers outside of the scope: {} more"
+Change = SetPolicyQuestion | UnsetPolicyQuestion | InviteToScopeQuestion
+"""What changes a scope: a question to the peer of its manager."""
+_ASKS: Mapping[type[Change], Literal["set_policy", "unset_policy", "invite_to_scope"]] = {
+    SetPolicyQuestion: "set_policy", UnsetPolicyQuestion: "unset_policy", InviteToScopeQuestion: "invite_to_scope",
+}  # fmt: skip
 T = TypeVar("T")
-Ask = Literal["set_policy", "unset_policy", "invite_to_scope"]
 
 
 class ManagerSilent(Unreachable):
@@ -54,7 +67,7 @@ class Found(NamedTuple):
 
 def find(name: str, network: str) -> Found:
     """Find the peers here to ask about a scope: its manager's peer, otherwise members before others."""
-    answers = ask_each(network, peers_here(network), "status", NodeStatus)
+    answers = ask_each(network, peers_here(network), StatusQuestion(), NodeStatus)
     answered(answers)
     told = [(entry, status) for entry, status in answers if status is not None]
     managing = [entry for entry, status in told if name in status.manages]
@@ -67,12 +80,12 @@ def ask_manager(name: str, network: str) -> ScopeStatus:
     """Ask a scope's manager, wherever it runs. Raises `LocalError` for an unknown scope, `ManagerSilent`."""
     found = find(name, network)
     if found.manages:
-        statuses = ask_one(network, found.entries, "scopes", tuple[ScopeStatus, ...])
+        statuses = ask_one(network, found.entries, ScopesQuestion(), tuple[ScopeStatus, ...])
         for status in statuses:
             if status.name == name:
                 return status
         raise Unreachable(f"the manager of scope {name} has just ended")
-    view = ask_one(network, found.entries, "scope", ScopeView, timeout_s=REMOTE_S, scope=name)
+    view = ask_one(network, found.entries, ScopeQuestion(name), ScopeView, timeout_s=REMOTE_S)
     if view.unknown:
         remedy = (
             f"there are managers of: {found.here}"
@@ -85,11 +98,12 @@ def ask_manager(name: str, network: str) -> ScopeStatus:
     return view.status
 
 
-def do(name: str, network: str, credentials: "Credentials | None", ask: Ask, kind: type[T], **arguments: Any) -> T:
+def do(wanted: Change, network: str, credentials: "Credentials | None", kind: type[T]) -> T:
     """Have a scope's manager do something: one on this machine, or elsewhere with an operator's credentials."""
+    name = wanted.scope
     found = find(name, network)
     if found.manages:
-        return ask_one(network, found.entries, ask, kind, scope=name, **arguments)
+        return ask_one(network, found.entries, wanted, kind)
     status = ask_manager(name, network)
     if credentials is None:
         raise LocalError(
@@ -99,13 +113,12 @@ def do(name: str, network: str, credentials: "Credentials | None", ask: Ask, kin
     from quillcast.protocol.scopes.hierarchy import scope_id
     from quillcast.protocol.scopes.operators import WantedChange
 
-    change = msgspec.json.encode(WantedChange(ask, arguments, status.challenge)).decode()
+    arguments = msgspec.structs.asdict(wanted)
+    del arguments["scope"]
+    change = msgspec.json.encode(WantedChange(_ASKS[type(wanted)], arguments, status.challenge)).decode()
     entry = found.entries[0]
     signed = credentials.change(scope_id(name.encode()), bytes.fromhex(entry.node_id), change)
-    return ask_one(
-        network, [entry], "change_scope", kind, timeout_s=REMOTE_S, first_only=True,
-        scope=name, signed=msgspec.to_builtins(signed),
-    )  # fmt: skip
+    return ask_one(network, [entry], ChangeScopeQuestion(name, signed), kind, timeout_s=REMOTE_S, first_only=True)
 
 
 def reload(name: str, network: str) -> ScopeReload:

@@ -11,6 +11,7 @@ from quillcast.cli.tables import counted, sized, table
 from quillcast.core.status.peers import Counters, JournalStatus, LinkStatus, NodeStatus
 from quillcast.core.status.scopes import Membership
 from quillcast.core.status.topics import SubscriberLag, TopicStatus
+from quillcast.live.discovery.questions import StatusQuestion
 
 
 @click.command(short_help="Show what a running peer is, knows and does.")
@@ -22,7 +23,7 @@ def command(peer: str, network: str, as_json: bool) -> None:
 
     How far a subscription is behind is counted up to what this peer knows of the topic. `check topic` queries the root.
     """
-    status = ask_peer(network, peer, "status", NodeStatus)
+    status = ask_peer(network, peer, StatusQuestion(), NodeStatus)
     if as_json:
         click.echo(msgspec.json.encode(status).decode())
         return

@@ -21,6 +21,7 @@ from quillcast.core.status.machines import TopicSummary
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import Topic, TopicSettings
 from quillcast.core.status.trees import TreeStatus
+from quillcast.live.discovery.questions import StatusQuestion, TreeQuestion
 from quillcast.live.edges.choices import ownership, topic_settings
 from quillcast.live.edges.publisher import TIMEOUT_S
 from quillcast.live.node.scopeaddress import ScopeAddress
@@ -299,7 +300,7 @@ def _known(topic: str, network: str) -> list[TopicSummary]:
     """
     here = {each.settings.root_scope: each for each in _topics(network) if each.name == topic}
     if not here or any(each.root is None for each in here.values()):
-        for root_scope, tree in ask_about(network, "", topic, "tree", TreeStatus).items():
+        for root_scope, tree in ask_about(network, "", TreeQuestion(topic), TreeStatus).items():
             known = here.get(root_scope) or _elsewhere(network, topic, tree)
             if known.root is None:
                 here[root_scope] = msgspec.structs.replace(
@@ -334,5 +335,5 @@ def _elsewhere(network: str, topic: str, tree: TreeStatus) -> TopicSummary:
 
 def _topics(network: str) -> list[TopicSummary]:
     """What this machine's peers together know, by topic. Raises `Unreachable` if no peer answers."""
-    statuses = answered(ask_each(network, peers_here(network), "status", NodeStatus, timeout_s=SILENT_S))
+    statuses = answered(ask_each(network, peers_here(network), StatusQuestion(), NodeStatus, timeout_s=SILENT_S))
     return [summary(parts) for parts in parts_by_topic(statuses).values()]

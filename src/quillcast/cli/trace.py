@@ -14,6 +14,7 @@ from quillcast.cli.tree import boxes
 from quillcast.core.boxes import Drawn, drawn
 from quillcast.core.status.base import PeerContact
 from quillcast.core.status.traces import TraceHop, TraceStatus, TraceWay
+from quillcast.live.discovery.questions import TraceQuestion
 
 NOT_REACHED_SHOWN = 8
 
@@ -39,7 +40,7 @@ def command(context: click.Context, topic: str, timeout_s: float, peer: str, net
     The exit code is 1 if no bundle came in time, or if some peers did not report it.
     """
     answer_s = timeout_s + SILENT_S
-    traces = ask_about(network, peer, topic, "trace", TraceStatus, timeout_s=answer_s, wait_s=timeout_s)
+    traces = ask_about(network, peer, TraceQuestion(topic, timeout_s), TraceStatus, timeout_s=answer_s)
     for root_scope, trace in traces.items():
         if not trace.known:
             raise no_topic(network, topic, peer)

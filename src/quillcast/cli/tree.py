@@ -12,6 +12,7 @@ from quillcast.cli.tables import counted
 from quillcast.core.boxes import Drawn, drawn
 from quillcast.core.status.traces import TraceHop
 from quillcast.core.status.trees import TreeChannel, TreePeer, TreeStatus
+from quillcast.live.discovery.questions import TreeQuestion
 
 
 @click.command(short_help="Draw a topic's live tree.")
@@ -26,7 +27,7 @@ def command(topic: str, peer: str, network: str, as_json: bool) -> None:
 
     If topics with different root scopes have the name, draws the tree of each.
     """
-    for root_scope, tree in ask_about(network, peer, topic, "tree", TreeStatus).items():
+    for root_scope, tree in ask_about(network, peer, TreeQuestion(topic), TreeStatus).items():
         if is_unknown(tree):
             raise no_topic(network, topic, peer)
         if as_json:

@@ -26,6 +26,7 @@ from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import children_of
 from quillcast.demo.state import LOOK_S
 from quillcast.live.discovery.control import ask
+from quillcast.live.discovery.questions import PeerQuestion, ScopesQuestion, SetPolicyQuestion, TraceQuestion
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.transport.hello import Identity
 from quillcast.pipeline.run import Kill, Run
@@ -261,8 +262,8 @@ class Sites(Conductor):
         """Change a site's policy while events flow."""
         members = [node for node, site in self._site_of.items() if site == CHANGED]
         self._pauses, began = Pauses(members, time.time_ns()), time.monotonic()
-        change = {"scope": CHANGED, "pattern": "flights/#", "policy": NEXT_POLICY, "parameters": {}, "sha256": ""}
-        await self._ask(self._managers[CHANGED], "set_policy", PolicyChange, **change)
+        change = SetPolicyQuestion(CHANGED, "flights/#", NEXT_POLICY, {})
+        await self._ask(self._managers[CHANGED], change, PolicyChange)
         self.display.note(f"{CHANGED} changes from {SITES[CHANGED]} to {NEXT_POLICY} while events flow, in two phases")
         until = began + STEP_BOUND_S
         while (topic := await self._topic(CHANGED)) and topic.change and time.monotonic() < until:
@@ -285,7 +286,7 @@ class Sites(Conductor):
 
     async def _follow(self) -> None:
         """Follow one bundle through the sites."""
-        trace = await self._ask(self._managers[CHANGED], "trace", TraceStatus, topic=TOPIC, wait_s=5.0)
+        trace = await self._ask(self._managers[CHANGED], TraceQuestion(TOPIC, 5.0), TraceStatus)
         first = [hop for hop in trace.hops if not hop.stopped]
         stopped = [way for hop in trace.hops for way in hop.ways if way.why == "its filter"]
         subscriptions, last_ms = sum(hop.subscriptions for hop in first), max((hop.at_ms for hop in first), default=0)
@@ -318,13 +319,13 @@ class Sites(Conductor):
 
     # --- answers of peers
 
-    async def _ask(self, process: PeerProcess, question: str, kind: type[T], **arguments: Any) -> T:
+    async def _ask(self, process: PeerProcess, question: PeerQuestion, kind: type[T]) -> T:
         path = PeerRegistry(self.plan.network).control_path(Contact(process.node_id, process.address))
-        return await asyncio.to_thread(lambda: ask(path, question, kind, **arguments))
+        return await asyncio.to_thread(ask, path, question, kind)
 
     async def _scope(self, name: str) -> ScopeStatus:
         """A site's status from its manager."""
-        (scope,) = await self._ask(self._managers[name], "scopes", tuple[ScopeStatus, ...])
+        (scope,) = await self._ask(self._managers[name], ScopesQuestion(), tuple[ScopeStatus, ...])
         return scope
 
     async def _topic(self, name: str) -> ScopeTopic | None:

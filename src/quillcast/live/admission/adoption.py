@@ -18,6 +18,7 @@ from typing import Any
 
 from quillcast.core.errors import LocalError, QuillcastError
 from quillcast.live.discovery import control
+from quillcast.live.discovery.questions import TakeCredentialQuestion
 from quillcast.live.discovery.registry import Entry, PeerRegistry
 
 STEPS = ("join", "publish", "leave")
@@ -90,6 +91,4 @@ def unheard(entry: Entry, network: str) -> str:
 
 def _ask(place: PeerRegistry, entry: Entry, step: str, credential: str) -> None:
     path = place.control_path(entry.contact)
-    control.ask(
-        path, "take_credential", object, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid()
-    )  # fmt: skip
+    control.ask(path, TakeCredentialQuestion(step, credential, os.getpid()), object, timeout_s=ASK_S)

@@ -19,6 +19,14 @@ from quillcast.live.clients.messages import NOBODY, VERSION, Changed, Created, D
 from quillcast.live.clients.proxy import Process, Proxy, RemoteInbox
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery import control
+from quillcast.live.discovery.questions import (
+    ChangeQuestion,
+    ConnectQuestion,
+    CreateQuestion,
+    StatusQuestion,
+    TraceQuestion,
+    TreeQuestion,
+)
 from quillcast.live.discovery.registry import PeerRegistry
 from quillcast.live.discovery.runtimefolder import chosen_network
 from quillcast.live.edges.choices import check_topic
@@ -194,25 +202,21 @@ class Client(Endpoint):
     async def status(self) -> NodeStatus:
         """The state of the peer (`Node.status`)."""
         self._check_open()
-        return await self._control.ask("status", NodeStatus, _ANSWER_S, {})
+        return await self._control.ask(StatusQuestion(), NodeStatus, _ANSWER_S)
 
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
         """The topic's live tree, walked from the root (`Node.tree`)."""
         check_topic(topic)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        return await self._control.ask(
-            "tree", TreeStatus, timeout_s + _ANSWER_S, {"topic": topic, "timeout_s": timeout_s}
-        )
+        return await self._control.ask(TreeQuestion(topic, timeout_s), TreeStatus, timeout_s + _ANSWER_S)
 
     async def trace(self, topic: str, *, timeout_s: float = 10.0) -> TraceStatus:
         """Follow the topic's next bundle (`Node.trace`)."""
         check_topic(topic)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        return await self._control.ask(
-            "trace", TraceStatus, timeout_s + _ANSWER_S, {"topic": topic, "wait_s": timeout_s}
-        )
+        return await self._control.ask(TraceQuestion(topic, timeout_s), TraceStatus, timeout_s + _ANSWER_S)
 
     # --- within ---------------------------------------------------------------------------------------------------
 
@@ -237,10 +241,8 @@ class Client(Endpoint):
     async def _create(self, name: str, settings: Settings, timeout_s: float, own: Sign | None) -> Descriptor:
         self._check_open()
         wanted = described(name, settings)
-        created = await self._control.ask(
-            "create", Created, timeout_s + _ANSWER_S,
-            {"descriptor": wanted if own is None else own(wanted), "timeout_s": timeout_s},
-        )  # fmt: skip
+        question = CreateQuestion(wanted if own is None else own(wanted), timeout_s)
+        created = await self._control.ask(question, Created, timeout_s + _ANSWER_S)
         self._holders[name] = created.holders
         return created.descriptor
 
@@ -251,9 +253,8 @@ class Client(Endpoint):
         until = loop.time() + timeout_s
         while True:
             left_s = max(0.0, until - loop.time())
-            change = {"name": name, "wanted": dict(wanted), "timeout_s": left_s}
-            how = {"signs": sign is not None, "signed": signed}
-            changed = await self._control.ask("change", Changed, left_s + _ANSWER_S, {**change, **how})
+            question = ChangeQuestion(name, dict(wanted), left_s, sign is not None, signed)
+            changed = await self._control.ask(question, Changed, left_s + _ANSWER_S)
             if not changed.to_sign or sign is None:
                 return changed.descriptor
             signed = sign(changed.descriptor)  # the next answer differs if another program changes it meanwhile
@@ -282,7 +283,7 @@ class Client(Endpoint):
 
     async def _ask_to_connect(self, path: Path) -> tuple[Welcome, sockets.socket]:
         timeout_s = self.live.connect_timeout_s
-        return await control.connected(path, "connect", Welcome, timeout_s=timeout_s, version=VERSION)
+        return await control.connected(path, ConnectQuestion(VERSION), Welcome, timeout_s=timeout_s)
 
     def _peer_ends(self, reason: QuillcastError) -> None:
         """The peer accepts nothing new. It still acknowledges what it has."""

@@ -9,7 +9,7 @@ import secrets
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -49,6 +49,7 @@ from quillcast.live.clients.messages import (
     Welcome,
 )
 from quillcast.live.config import LiveConfig
+from quillcast.live.discovery.questions import HoldUpsQuestion, PeerQuestion
 from quillcast.live.edges import choices
 from quillcast.live.edges.subscription import Inbox
 from quillcast.live.runtime.patience import Patience
@@ -410,7 +411,7 @@ class Proxy:
     def find_causes(self, publisher: Publisher, last: int) -> Inquiry:
         """Find out who holds up a publisher's events before `last`."""
         number = next((each.number for each in self._sending.values() if each.publisher is publisher), 0)
-        return Inquiry(self.question("hold_ups", HeldUp, {"number": number, "last": last}), self.named)
+        return Inquiry(self.question(HoldUpsQuestion(number, last), HeldUp), self.named)
 
     def carry(self, bundle: Bundle) -> None:
         """Send a bundle of a publisher to the peer."""
@@ -430,18 +431,18 @@ class Proxy:
 
     # --- questions
 
-    async def ask(self, question: str, kind: type[T], timeout_s: float, arguments: Mapping[str, Any]) -> T:
+    async def ask(self, question: PeerQuestion, kind: type[T], timeout_s: float) -> T:
         """Ask the peer. Raises its error, or `Unreachable` if it does not answer in time."""
         try:
-            return await asyncio.wait_for(self.question(question, kind, arguments), timeout_s)
+            return await asyncio.wait_for(self.question(question, kind), timeout_s)
         except TimeoutError as problem:
             raise Unreachable(f"{self.named} did not answer within {timeout_s:g} s; is it stopped?") from problem
 
-    def question(self, question: str, kind: type[T], arguments: Mapping[str, Any]) -> "asyncio.Future[T]":
+    def question(self, question: PeerQuestion, kind: type[T]) -> "asyncio.Future[T]":
         """Ask the peer: the future answer, or its error."""
         number, answered = self._answer(kind)
         if self.failure is None:
-            self._link.send(Ask(number, msgspec.msgpack.encode({"ask": question, **arguments})))
+            self._link.send(Ask(number, msgspec.msgpack.encode(question)))
         return answered
 
     def seek_server(

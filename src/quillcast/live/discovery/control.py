@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from quillcast.core.errors import Leaving, LocalError, QuillcastError, RemoteError, Unreachable
-from quillcast.live.discovery.questions import BUILDING, Answerer, ConnectQuestion, PeerQuestion, understood
+from quillcast.live.discovery.questions import BUILDING, Answerer, ConnectQuestion, PeerQuestion, name_of, understood
 from quillcast.live.transport import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
@@ -89,9 +89,7 @@ class ControlServer:
             return Answer(error=str(problem))
 
 
-async def connected(
-    path: Path, question: str, kind: type[T], *, timeout_s: float, **arguments: Any
-) -> tuple[T, socket.socket]:
+async def connected(path: Path, question: PeerQuestion, kind: type[T], *, timeout_s: float) -> tuple[T, socket.socket]:
     """Ask a question after which the socket stays open; returns the answer and the socket. Raises as `ask` does."""
     loop, own = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -99,7 +97,7 @@ async def connected(
             with _short(path) as short:
                 own.connect(short)
             _check_user(own, path)
-            await loop.sock_sendall(own, msgspec.json.encode({"ask": question, **arguments}) + b"\n")
+            await loop.sock_sendall(own, msgspec.json.encode(question) + b"\n")
             line = b""
             while not line.endswith(b"\n") and (part := await loop.sock_recv(own, ANSWER_BYTES_MAX)):
                 line += part
@@ -111,7 +109,7 @@ async def connected(
         raise
 
 
-def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> T:
+def ask(path: Path, question: PeerQuestion, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S) -> T:
     """Ask the peer with the control socket at `path`, and wait for its answer of type `kind`. This blocks.
 
     Raises `LocalError` if the peer rejects the question, `Unreachable` if it does not answer (`Leaving` if it says so),
@@ -123,7 +121,7 @@ def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_T
             with _short(path) as short:
                 link.connect(short)
             _check_user(link, path)
-            link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
+            link.sendall(msgspec.json.encode(question) + b"\n")
             answer = decoder(Answer).decode(_all(link))
     except (OSError, msgspec.MsgspecError) as problem:
         raise _silent(path, problem) from problem
@@ -146,15 +144,15 @@ def _silent(path: Path, problem: Exception) -> Unreachable:
     return Unreachable(f"the peer at {path} does not answer ({why}); does it still run?")
 
 
-def _understood(path: Path, question: str, kind: type[T], answer: Answer) -> T:
+def _understood(path: Path, question: PeerQuestion, kind: type[T], answer: Answer) -> T:
     if answer.error is not None:
         raise (Leaving if answer.leaving else LocalError)(answer.error)
     try:
         return decoder(kind).decode(answer.answer)
     except msgspec.MsgspecError as problem:
         raise RemoteError(
-            f"the peer at {path} seems to run another version of quillcast: its answer to {question!r} is not as "
-            f"expected ({problem}); use the same version for both"
+            f"the peer at {path} seems to run another version of quillcast: its answer to "
+            f"{name_of(type(question))!r} is not as expected ({problem}); use the same version for both"
         ) from problem
 
 
