@@ -17,6 +17,12 @@ from tests.live.stage import Puppet, Wires, eventually
 from tests.live.toys import ToyPeer, bundle, toy
 
 EVENTS = 40
+CAMPUS = """
+name = "campus"
+
+[admission]
+members = ["site", "{member}"]
+"""
 FILE = """
 name = "site"
 
@@ -89,6 +95,54 @@ def test_one_packet_leaves_for_all_members(network: Wires, tmp_path: Path, group
         assert left[0] == 0, "it is no member"
         assert sorted(left[1:]) == [0, 0, EVENTS + 1], "one packet for each bundle, however many members there are"
         assert came == [0, EVENTS + 1, EVENTS + 1, EVENTS + 1]
+    finally:
+        for puppet in puppets:
+            puppet.process.kill()
+            puppet.process.communicate()
+
+
+def test_a_sender_in_the_superscope_reaches_all_members_at_once_where_the_file_says_so(
+    network: Wires, tmp_path: Path
+) -> None:
+    sender, *identities = [Identity.new() for _ in range(4)]
+    campus, site = tmp_path / "campus.toml", tmp_path / "site.toml"
+    campus.write_text(CAMPUS.format(member=sender.node_id.hex()))
+    text = FILE.format(group="239.255.81.67:8167", members=", ".join(f'"{each.node_id.hex()}"' for each in identities))
+    above = 'superscopes = ["campus"]\n\n[channels]\nmulticast = true\n\n[admission]'
+    site.write_text(text.replace("[admission]", above))
+    machines, puppets, numbers = [network.host() for _ in range(5)], list[Puppet](), count()
+    try:
+        (namespace, listen), *others = machines
+        first = Puppet(tmp_path / "0", namespace=namespace, listen=listen, data=str(tmp_path / "data"))
+        puppets.append(first.arrive())
+        for file in (campus, site):
+            first.ask("manage_scope", file=str(file))
+        topic = rooted_at(first, [sender, *identities])
+        for number, ((namespace, listen), identity) in enumerate(zip(others, [sender, *identities], strict=True), 1):
+            scope, secret = f"{'campus' if identity is sender else 'site'}@{first.address}", identity.secret.hex()
+            member = Puppet(tmp_path / str(number), namespace=namespace, listen=listen, scope=scope, identity=secret)
+            puppets.append(member.arrive())
+        for member in puppets[1:]:
+            member.ask("subscribe", topic=topic)
+        eventually(lambda: below_root(first, topic) == 1, "the campus hangs below the root by one member")
+
+        def sends() -> int:
+            """The packets that the sender sends for one event."""
+            before = packets(machines[1][0])[1]
+            first.ask("say", topic=topic, text=f"begin:{next(numbers)}", wait="stable")
+            return packets(machines[1][0])[1] - before
+
+        eventually(lambda: sends() == 1, "the sender has the key of the group")
+        before = [packets(namespace) for namespace, _ in machines]
+        for number in range(EVENTS):
+            first.ask("say", topic=topic, text=f"site:{number}", wait="stable")
+        for member in puppets[1:]:
+            assert member.ask("report", topic=topic)["counts"]["site"] == EVENTS
+        after = [packets(namespace) for namespace, _ in machines]
+        left = [after[at][1] - before[at][1] for at in range(5)]
+        assert left == [0, EVENTS, 0, 0, 0], "no member of the site passes anything on by multicast"
+        came = [after[at][0] - before[at][0] for at in range(2, 5)]
+        assert came == [2 * EVENTS] * 3, "one packet for each event, at the sockets of both groups of a member"
     finally:
         for puppet in puppets:
             puppet.process.kill()

@@ -12,12 +12,11 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Envelope
 from quillcast.core.messages import Contact, by_distance
-from quillcast.protocol.scopes.channels import ChannelOrder, Party
+from quillcast.protocol.scopes.channels import KEY_BYTES, ChannelOrder, Party
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.labels import Path
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.records import Record, decode
 from quillcast.protocol.scopes.state import ScopeConfig

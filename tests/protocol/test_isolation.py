@@ -14,10 +14,10 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.channels import KEY_BYTES, Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES, RecoveryName
+from quillcast.protocol.scopes.messages import RecoveryName
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip

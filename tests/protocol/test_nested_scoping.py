@@ -11,6 +11,7 @@ from msgspec.structs import astuple, replace
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.messages import Contact
+from quillcast.core.multicast import SCHEME, parse
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
@@ -18,6 +19,7 @@ from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import Alive, Control, Registration, TopicBounds
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
+from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.ring import Ring
@@ -262,6 +264,43 @@ def test_two_replicas_halve_what_one_sends_into_another_scope(monkeypatch: pytes
     monkeypatch.undo()
     halves = sent_between_sites(Campus(Chain(), Star(), None, replicas=2), monkeypatch)
     assert [size / whole for size in halves] == [pytest.approx(0.5, abs=0.05)] * 2
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_senders_outside_reach_all_members_of_a_site_at_once(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)
+    nested = Campus(Star(), IpMulticast(), None, 2, south={"multicast": True})
+    readers = nested.subscribe(nested.everybody())
+    assert nested.crossings() == [1, 1]
+    sent, carried, carry = Counter[tuple[int, str]](), list[bytes](), SimHost.carry
+
+    def counted(host: SimHost, to: Contact, bundle: Bundle) -> None:
+        if bundle.envelope.kind is not Kind.UP and to.address.startswith(SCHEME):
+            sent[host.number, to.address[-16:]] += 1
+        carry(host, to, bundle)
+
+    monkeypatch.setattr(SimHost, "carry", counted)
+    carried = nested.publish(10)
+    if large:
+        publisher = nested.village.publisher(0, TOPIC)
+        carried.append(bytes(parse(IpMulticast().mechanism).bundle_bytes_max))
+        nested.village.publish(0, publisher, carried[-1])
+        nested.village.run(1)
+    assert all(reader.payloads == carried for reader in readers.values())
+    assert "asked_for_range" not in nested.village.world.journal.marks
+    south = nested.party("south").id.hex()
+    assert {group: count for (_, group), count in sent.items() if group in south} == {south[-16:]: 10}
+    assert {number for number, _ in sent}.isdisjoint(nested.members["south"]), "they do not pass it on"
+
+
+def test_what_is_lost_on_the_way_into_a_site_by_multicast_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.3)
+    nested = Campus(Star(), IpMulticast(), None, 2, south={"multicast": True})
+    readers = nested.subscribe(nested.everybody())
+    sent = nested.publish(20)
+    nested.village.run(5)
+    assert all(reader.payloads == sent for reader in readers.values())
+    assert nested.crossings() == [1, 1]
 
 
 @pytest.mark.parametrize("silently", [False, True])

@@ -5,10 +5,10 @@ import pytest
 
 from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.channels import KEY_BYTES, Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES, AskScope, ScopeAt, ScopeFound, ScopeSays
+from quillcast.protocol.scopes.messages import AskScope, ScopeAt, ScopeFound, ScopeSays
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.succession import appointed
 from quillcast.protocol.scoping import questions as module

@@ -14,10 +14,10 @@ from quillcast.core.trace import Attached
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.recovery import Recovery
-from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.channels import KEY_BYTES, Party
 from quillcast.protocol.scopes.hierarchy import ManagerMoved, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES, Reached
+from quillcast.protocol.scopes.messages import Reached
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.gossip import Gossip

@@ -38,7 +38,7 @@ class UdpGroup(NamedTuple):
     bytes_per_s: int
     """The most that one member may send per second, with overhead."""
     of: str = ""
-    """The scope, as the first digits of its id, because several may use the same group."""
+    """The scope, because several may use the same group: the first digits of its id, or the last for what comes in."""
 
     def __str__(self) -> str:
         pace = f"hops={self.hops}&datagram_bytes={self.datagram_bytes}&bytes_per_s={self.bytes_per_s}"

@@ -339,7 +339,7 @@ class Peer:
     def datagram(self, group: Contact, bundle: Bundle) -> None:
         """A bundle arrived over a multicast mechanism."""
         self.topics.housekeeping.notice()
-        entering = self.scoping.datagram(group.address, bundle)
+        entering = self.scoping.datagram(group, bundle)
         if entering is None:
             self.host.release(group.node_id, bundle.size)
             return

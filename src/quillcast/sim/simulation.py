@@ -11,10 +11,10 @@ from quillcast.core.messages import Codec, Contact
 from quillcast.core.trace import Admitted, Delivered, Record
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.channels import KEY_BYTES, Party
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES, TopicBounds
+from quillcast.protocol.scopes.messages import TopicBounds
 from quillcast.protocol.scopes.state import Entering, MayLeave, ScopeConfig
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor, Settings

@@ -181,25 +181,26 @@ class Network:
                 continue  # these bundles are small
             if channel.filter is not None and compiled(channel.filter, {})(envelope) is None:
                 continue
-            if isinstance(channel.spec, Multicast) and not channel.label.target:
+            if isinstance(channel.spec, Multicast):
                 travelling += self._at_once(at, channel.spec, topic_, record, got)
                 continue
-            for target in self._targets(channel, topic_):
-                if target == before or target not in self.peers:
-                    continue  # never back over the link that it came by
-                controller, at_peer = self.peers[target], isinstance(channel.spec, Address)
-                if at_peer and not controller.admits(topic_, decode(record)):
-                    continue  # the data path does not take it for a copy of what belongs here
-                got[controller.me.name] += 1
-                if got[controller.me.name] == 1 and controller.me.name != name:
-                    travelling += [(target, at, each) for each in came(controller, topic_, record)]
+            assert isinstance(channel.spec, Address), channel
+            target = channel.spec.peer.node_id
+            if target == before or target not in self.peers:
+                continue  # never back over the link that it came by
+            controller = self.peers[target]
+            if not controller.admits(topic_, decode(record)):
+                continue  # the data path does not take it for a copy of what belongs here
+            got[controller.me.name] += 1
+            if got[controller.me.name] == 1 and controller.me.name != name:
+                travelling += [(target, at, each) for each in came(controller, topic_, record)]
         return +got
 
     def _at_once(
         self, at: bytes, spec: Multicast, topic_: bytes, record: bytes, got: Counter[str]
     ) -> list[tuple[bytes, bytes, Departure]]:
         """A bundle goes to all that have the key of a multicast group: what they do with it."""
-        key, departures = self.peers[at].membership.groups()[spec.mechanism], []
+        key, departures = spec.key or self.peers[at].membership.groups()[spec.mechanism], []
         for id_, controller in self.peers.items():
             assignment, label = controller.membership.assignment(topic_), controller.membership.label(topic_)
             if controller.membership.groups().get(spec.mechanism) != key or assignment.depth is None or label is None:
@@ -212,20 +213,6 @@ class Network:
                 if got[controller.me.name] == 1:
                     departures += [(id_, at, each) for each in came(controller, topic_, encode(here))]
         return departures
-
-    def _targets(self, channel: ChannelOrder, topic_: bytes) -> list[bytes]:
-        match channel.spec:
-            case Address(contact):
-                return [contact.node_id]
-            case Multicast(mechanism):
-                return [
-                    id_
-                    for id_, controller in self.peers.items()
-                    if any(owner.party.name == mechanism for owner in controller.membership.owners.values())
-                    and controller.membership.assignment(topic_).depth is not None
-                ]
-            case _:
-                raise AssertionError(channel)
 
     def check(self) -> None:
         for manager in self.managers.values():

@@ -15,6 +15,7 @@ from quillcast.protocol.scopes.config import (
     ScopeFileWrong,
     TopicRule,
     check_together,
+    examined,
     parse,
 )
 from quillcast.protocol.scopes.filters import (
@@ -77,6 +78,22 @@ def test_a_file_describes_a_scope() -> None:
     assert described.limits.bytes_per_s == 10_000_000
     assert described.topics[0].parameters == {"stripes": 8}
     assert described.topics[1].parameters == {"fan_out": 3}
+
+
+@pytest.mark.parametrize(
+    ("more", "policy", "line", "why"),
+    [
+        ("", "k_ary", 6, 'no rule has a policy that uses multicast: write policy = "ip_multicast" in one, or set'),
+        ("entry_points = 2", "ip_multicast", 6, "by multicast, bundles enter at all members at once: remove"),
+        ("", "ip_multicast", 0, ""),
+        ("", "mine.py:Mine", 0, ""),
+    ],
+)
+def test_bundles_enter_by_multicast_only_where_a_policy_uses_it(more: str, policy: str, line: int, why: str) -> None:
+    text = 'name = "site"\nsuperscopes = ["campus"]\n[admission]\njoin_line = true\n[channels]\nmulticast = true\n'
+    described = examined(f'{text}{more}\n[[topics]]\npattern = "#"\npolicy = "{policy}"\n', "site.toml")
+    assert [fault.line for fault in described.faults] == ([line] if line else [])
+    assert all(fault.text.startswith(why) for fault in described.faults)
 
 
 def test_the_first_rule_that_fits_decides_and_other_topics_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Address, Ask, Party, Rate
+from quillcast.protocol.scopes.channels import Address, Ask, Multicast, Party, Rate
 from quillcast.protocol.scopes.composition import Part
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
@@ -34,6 +34,7 @@ from quillcast.protocol.scopes.messages import (
 )
 from quillcast.protocol.scopes.orders import OrderBook
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
+from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
 from quillcast.protocol.scopes.policy import WantedChannel
 from quillcast.protocol.scopes.roundtrips import PROBES_MAX, RoundTripTable
 from quillcast.protocol.scopes.state import Entering, MayLeave
@@ -437,13 +438,46 @@ def test_subchannels_are_delegated_one_by_one() -> None:
 def test_an_external_multicast_mechanism_reaches_all_members() -> None:
     network = Network()
     network.add_scope("X")
-    network.add_scope("Q", ["X"], multicast="Q")
+    q = network.add_scope("Q", ["X"], multicast=True, policy=lambda of: IpMulticast())
     network.add_peer("A", ["X"])
     for name in "CDE":
         network.add_peer(name, ["Q"])
         network.role(name, T, "X", subscribes=True)
+        network.settle()
     network.role("A", T, "X", publishes=True)
     network.settle()
+    network.passed(2 * LEASE_S)
+    assert network.publish("A", T) == dict.fromkeys("CDE", 1)
+
+    def group() -> Multicast:
+        (found,) = {each.spec for each in network.peers[peer("A").id].channels if isinstance(each.spec, Multicast)}
+        return found
+
+    before, keys = group(), network.peers[peer("C").id].membership.groups()
+    assert keys[before.mechanism] == before.key
+    assert len({*keys.values()}) == 2, "senders cannot read what members send to each other"
+    assert not any(isinstance(each.spec, Multicast) for name in "CDE" for each in network.peers[peer(name).id].channels)
+    network.leave("E")
+    network.settle()
+    assert group().key != before.key, "who left has the key of before"
+    assert network.publish("A", T) == dict.fromkeys("CD", 1)
+    network.configs[scope("Q").id] = network.configs[scope("Q").id]._replace(multicast=False)
+    network.carry_out(scope("Q").id, q.reconfigure(network.configs[scope("Q").id]))
+    network.settle()
+    assert network.publish("A", T) == dict.fromkeys("CD", 1)
+    assert [isinstance(each.spec, Multicast) for each in network.peers[peer("A").id].channels] == [False]
+
+
+def test_where_a_member_is_a_scope_the_entry_point_passes_on_what_comes_in() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("Q", ["X"], multicast=True, policy=lambda of: IpMulticast())
+    network.add_scope("L", ["Q"])
+    for name, owner in (("A", "X"), ("C", "Q"), ("D", "Q"), ("E", "L")):
+        network.add_peer(name, [owner])
+        network.role(name, T, "X", publishes=name == "A", subscribes=name != "A")
+        network.settle()
+    network.passed(2 * LEASE_S)
     assert network.publish("A", T) == dict.fromkeys("CDE", 1)
 
 

@@ -26,11 +26,10 @@ from quillcast.live.scopes.socketline import Surroundings
 from quillcast.live.storage.store import Store
 from quillcast.live.transport import certificates
 from quillcast.live.transport.links import Links
-from quillcast.protocol.scopes.channels import Party
+from quillcast.protocol.scopes.channels import KEY_BYTES, Party
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import KEY_BYTES
 from quillcast.protocol.scopes.operators import SignedChange, opened
 from quillcast.protocol.scopes.state import Member, ScopeConfig
 from quillcast.protocol.scoping.scoping import Scoping

@@ -223,6 +223,11 @@ def _border(scope: config.ScopeFile) -> Iterator[str]:
         yield f"Bundles from other members of a superscope enter by {channels.entry_points} members in equal shares."
     if channels.replicas > 1:
         yield f"{channels.replicas} members pass bundles on to other members of a superscope in equal shares."
+    if channels.multicast:
+        yield (
+            "Where a policy uses multicast, other members of a superscope send each bundle to all members at once, and "
+            "to the entry point."
+        )
     if channels.split:
         yield "If another scope has several entry points, a different member sends to each of them."
 

@@ -55,7 +55,7 @@ def served(file: Path, tell: Callable[[str], object]) -> Served:
     channels = scope.channels
     config = ScopeConfig(
         rules.policy, members_max=most, entry_points=channels.entry_points, replicas=channels.replicas,
-        split=channels.split, recovery=rules.recovery, entering=rules.entering,
+        split=channels.split, multicast=channels.multicast, recovery=rules.recovery, entering=rules.entering,
         roots=tuple((rule.pattern, rule.root) for rule in scope.topics),
         bounds=tuple(_bounds(scope)), clients=rules.clients, clients_max=scope.limits.clients_max or 0,
         in_all=Entering(None, scope.limits.bytes_per_s or 0, scope.limits.bundles_per_s or 0), leaving=rules.leaving,

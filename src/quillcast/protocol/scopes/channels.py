@@ -19,6 +19,7 @@ from quillcast.protocol.scopes.filters import Every, Filter, Modulo
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
 from quillcast.protocol.scopes.records import VERSIONS, Record, forwarded, matches, misroutes
 
+KEY_BYTES = 32  # of a multicast group
 INVITATION_BYTES = 8  # too long to be guessed over the network
 
 
@@ -47,6 +48,8 @@ class Multicast(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """An external multicast mechanism, such as an IP multicast address: it reaches all members at once."""
 
     mechanism: str
+    key: Annotated[bytes, Meta(max_length=KEY_BYTES)] = b""
+    """The key of the group, for senders that are no members of it."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag=3):

@@ -7,6 +7,7 @@ are preferably other members, because the entry point has enough work.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -329,7 +330,7 @@ class Composition:
         publishing = self._labels("publishes")
         comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
         staying = [label for label in self.kept.entries if label not in self.departing]
-        entries = staying[: self.config.entry_points] if comes_in and not self.config.multicast else ()
+        entries = staying[: self.config.entry_points] if comes_in and not self._incoming else ()
         return Group(
             self._staying(),
             tuple(sorted({*publishing, *entries})),
@@ -601,12 +602,28 @@ class Composition:
     def _mechanisms(self) -> tuple[str, ...]:
         """The multicast mechanisms over which bundles come here."""
         policies = [self.policy, self.swap.other if self.swap is not None else None]
-        return tuple(dict.fromkeys(filter(None, map(self._mechanism, policies))))
+        return tuple(dict.fromkeys(filter(None, (*map(self._mechanism, policies), self._incoming))))
 
-    def _mechanism(self, policy: ScopePolicy | None) -> str:
-        """The multicast mechanism of a policy, as that of this scope; empty if it uses none."""
-        mechanism = mechanism_of(policy) if policy is not None else ""
-        return str(parse(mechanism)._replace(of=self.state.scope.id.hex()[:16])) if mechanism else ""
+    def _mechanism(self, policy: ScopePolicy | None, *, incoming: bool = False) -> str:
+        """The multicast mechanism of a policy, as that of this scope; empty if it uses none.
+
+        What comes in has a group, and so a key, of its own: senders must not read what members send to each other.
+        """
+        mechanism, scope = mechanism_of(policy) if policy is not None else "", self.state.scope.id.hex()
+        return str(parse(mechanism)._replace(of=scope[-16:] if incoming else scope[:16])) if mechanism else ""
+
+    @cached_property
+    def _incoming(self) -> str:
+        """The multicast mechanism over which senders reach all members at once; empty: entry points pass bundles on.
+
+        They do if bundles enter by the overlay, too, or begin here, or if some of the members are scopes.
+        """
+        if not (self.config.multicast and self.senders):
+            return ""
+        passes_on = self.around.assignment.ring == 0 or self._begins_here() or self._is_root
+        if passes_on or any(map(self._is_scope, self.members)):
+            return ""
+        return self._mechanism(self.policy, incoming=True)
 
     def _orders(
         self, wanted: WantedChannel, constraint: Constraint, mechanism: str
@@ -668,17 +685,17 @@ class Composition:
 
     def specification(self, sender: bytes) -> Spec:
         """The answer to this sender, which asks for a channel into this scope."""
-        if self.config.multicast:
-            return Multicast(self.config.multicast)
-        entries = self.kept.entries[: self.config.entry_points]
+        entries = self.kept.entries[: 1 if self._incoming else self.config.entry_points]
         n, rates, filter_ = len(entries), self._agreed(sender), self.entering.filter
         filters = (both(filter_, Modulo(n, (k,)) if n > 1 else None) for k in range(n))
-        return Subchannels(
-            tuple(
-                Subchannel(label, self._spec(label, enters=True), each, rates)
-                for label, each in zip(entries, filters, strict=True)
-            )
+        parts = tuple(
+            Subchannel(label, self._spec(label, enters=True), each, rates)
+            for label, each in zip(entries, filters, strict=True)
         )
+        if self._incoming and entries:
+            group = Multicast(self._incoming, self.state.key(self._incoming))
+            parts += (Subchannel(entries[0], group, filter_, rates),)
+        return Subchannels(parts)
 
 
 def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple[int, ...]:

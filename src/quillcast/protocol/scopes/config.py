@@ -18,7 +18,7 @@ from quillcast.core.ids import ID_BYTES, topic_id
 from quillcast.protocol.scopes import filters, patterns
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.messages import ClientRights
-from quillcast.protocol.scopes.policies import reworded
+from quillcast.protocol.scopes.policies import BUILT_IN, reworded
 from quillcast.protocol.security.access import is_principal
 
 Place = tuple[str | int, ...]
@@ -83,6 +83,8 @@ class Channels(msgspec.Struct, frozen=True, kw_only=True):
     """Members that pass bundles on to other members of the superscope, each a share of them."""
     split: bool = False
     """Does another member lead to each entry point of a receiving scope?"""
+    multicast: bool = False
+    """Do senders reach all members at once, by multicast, in topics whose policy does that?"""
 
 
 class ModuloTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,6 +356,8 @@ class _Reading:
 def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
     yield from _admission_faults(scope.admission)
     yield from _operator_faults(scope.operators)
+    if scope.channels.multicast:
+        yield from ((("channels", "multicast"), text) for text in _multicast_faults(scope))
     for at, name in enumerate(scope.above):
         if name in scope.above[:at]:
             yield ("superscopes",), f"superscope {name} is named twice; remove one"
@@ -389,6 +393,13 @@ def _border_faults(rule: TopicRule) -> Iterator[tuple[str, str]]:
     for key in (key for key in leaving if getattr(rule, key) is not None):
         text = f"topics of {rule.pattern} are rooted at the scope, so nothing leaves and {key} has no effect"
         yield key, f"{text}: remove it, or set root = false"
+
+
+def _multicast_faults(scope: ScopeFile) -> Iterator[str]:
+    if scope.channels.entry_points > 1:
+        yield "by multicast, bundles enter at all members at once: remove entry_points, or set multicast = false"
+    if all(rule.policy in BUILT_IN and not hasattr(BUILT_IN[rule.policy], "mechanism") for rule in scope.topics):
+        yield 'no rule has a policy that uses multicast: write policy = "ip_multicast" in one, or set multicast = false'
 
 
 def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:

@@ -426,6 +426,8 @@ class ScopeManager:
             self.orders.remove(member.label)
             self.state.change_keys()
             self.orders.owe_keys()
+            if self.config.multicast:  # senders have a key, too
+                self._mark(topic for sender in self.state.senders.values() for topic in sender.topics)
             self._choose_ring()
             self._roles_changed(member.roles)
 

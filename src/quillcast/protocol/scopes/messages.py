@@ -24,7 +24,7 @@ from msgspec import Meta
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes import patterns
-from quillcast.protocol.scopes.channels import INVITATION_BYTES, ChannelOrder, Party, Rate, Spec
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, KEY_BYTES, ChannelOrder, Party, Rate, Spec
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
@@ -35,7 +35,6 @@ from quillcast.protocol.security.access import Key, Signature
 RecoveryName = Literal["tree", "gossip", "ring", "srm"]
 ClientRights = Literal["both", "publish", "subscribe", "none"]
 """What clients may do in a topic."""
-KEY_BYTES = 32  # of a multicast group
 SHOWN_MAX = 255  # characters of a name or filter that people are shown; a guess
 WHY_MAX = 255  # characters of a reason
 

@@ -8,13 +8,12 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import INVITATION_BYTES, Party, Rate
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, KEY_BYTES, Party, Rate
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.labels import LABEL_MAX
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import (
-    KEY_BYTES,
     ClientRights,
     Role,
     Succession,
@@ -75,8 +74,8 @@ class ScopeConfig(NamedTuple):
     """Members to which a channel out of the scope is delegated, each for a share of the bundles."""
     split: bool = False
     """Ask the receiver for subchannels, and delegate them one by one."""
-    multicast: str = ""
-    """An external multicast mechanism that reaches all members, instead of entry points."""
+    multicast: bool = False
+    """Do senders reach all members at once, where the policy of a topic has an external multicast mechanism?"""
     recovery: Callable[[str], str] = lambda topic: "tree"
     """The recovery protocol of a topic, by its name."""
     entering: Callable[[str], Entering] = lambda topic: Entering()

@@ -24,7 +24,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.agents import Agents, Domain
 from quillcast.protocol.scopes.authority import heeds, manager_heeds, speaks_for
-from quillcast.protocol.scopes.channels import Address, Party
+from quillcast.protocol.scopes.channels import Address, Multicast, Party
 from quillcast.protocol.scopes.clients import SERVERS_MAX
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
@@ -91,8 +91,8 @@ class Scoping:
     __slots__ = (
         "agents", "beat_at", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch",
         "domains", "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
-        "obstacles", "obstructed", "opening", "overlay", "permissions", "placement", "publishing", "questions",
-        "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
+        "obstacles", "obstructed", "opening", "overlay", "own_groups", "permissions", "placement", "publishing",
+        "questions", "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,7 @@ class Scoping:
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = EMPTY  # multicast mechanisms that this peer takes part in, and their keys
+        self.own_groups: dict[str, bytes] = EMPTY  # those of its own scopes: it only sends to others
         self.known_ends: dict[bytes, Position] = EMPTY  # of topics whose policy changes, at the last sign of life
         self.table, self.agents = table, agents
         table.pass_recorded(self._recorded)
@@ -334,16 +335,16 @@ class Scoping:
         if self.controller is not None:
             self._carry_out(self.host.me, self.controller.measured(contact.node_id, proximity))
 
-    def datagram(self, mechanism: str, bundle: Bundle) -> Bundle | None:
+    def datagram(self, group: Contact, bundle: Bundle) -> Bundle | None:
         """Give a bundle of a multicast mechanism its record at this member. Returns None if it ends here.
 
         No credit bounds what comes that way, so nothing is kept that has to wait: a bundle of a term or session that is
         not known yet, or for which there is no room. Like any other that was lost, it is asked for later.
         """
-        entering, flow = None, self.table.flows.get(bundle.topic)
+        entering, flow = None, self.table.flows.get(bundle.topic) if group.address in self.own_groups else None
         if flow is not None and flow.live(bundle.envelope.term) is not None and bundle.envelope.kind is DOWN:
-            controller = self.controller
-            entering = self.installing.came_to_all(controller, mechanism, bundle) if controller is not None else None
+            if self.controller is not None:
+                entering = self.installing.came_to_all(self.controller, group.address, bundle)
         if self.table.budget.used_bytes + bundle.size > self.table.budget.limit_bytes:
             self.host.trace(Mark("datagram_without_room"))
             return None
@@ -551,7 +552,8 @@ class Scoping:
 
     def _install(self, controller: LocalController | None) -> None:
         """Install the channels that are ordered now."""
-        groups = controller.membership.groups() if controller is not None else {}
+        self.own_groups = controller.membership.groups() if controller is not None else {}
+        groups = _sent_to(controller) | self.own_groups
         if groups != self.groups:
             self.groups = groups
             self.host.multicast(groups)
@@ -652,6 +654,12 @@ class Scoping:
         """Raise AssertionError unless the managers here are consistent."""
         for manager, _ in self.managers.values():
             manager.check()
+
+
+def _sent_to(controller: LocalController | None) -> dict[str, bytes]:
+    """The multicast mechanisms by which channels lead into other scopes, and their keys."""
+    specs = [channel.spec for channel in controller.channels] if controller is not None else []
+    return {spec.mechanism: spec.key for spec in specs if isinstance(spec, Multicast) and spec.key}
 
 
 def _entry_points(controller: LocalController | None) -> dict[bytes, Contact]:
