@@ -342,9 +342,9 @@ class Scoping:
         not known yet, or for which there is no room. Like any other that was lost, it is asked for later.
         """
         entering, flow = None, self.table.flows.get(bundle.topic) if group.address in self.own_groups else None
-        if flow is not None and flow.live(bundle.envelope.term) is not None and bundle.envelope.kind is DOWN:
-            if self.controller is not None:
-                entering = self.installing.came_to_all(self.controller, group.address, bundle)
+        is_live = flow is not None and flow.live(bundle.envelope.term) is not None
+        if is_live and bundle.envelope.kind is DOWN and self.controller is not None:
+            entering = self.installing.came_to_all(self.controller, group.address, bundle)
         if self.table.budget.used_bytes + bundle.size > self.table.budget.limit_bytes:
             self.host.trace(Mark("datagram_without_room"))
             return None
