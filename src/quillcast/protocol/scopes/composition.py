@@ -197,7 +197,7 @@ class Composition:
         entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in entries[:1]))
         delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
-        self.kept.choose((*self._still_entered(), *entries), delegates, self.departing)
+        self.kept.choose(self.state.epoch, (*self._still_entered(), *entries), delegates, self.departing)
         if self.policy is not None:
             self._carry_on(self.policy)
         if self.swap is not None:
@@ -206,6 +206,8 @@ class Composition:
         self.members = {
             label: each for label, each in self.members.items() if label in ends or label not in self.departing
         }
+        if any(label not in self.members for label in self.kept.entries):  # no channel leads on from there any more
+            self.kept.choose(self.state.epoch, entries, delegates, self.departing)
         self.kept.leave_by(tuple(dict.fromkeys((*self.kept.delegates, *self._upwards()))))
         former = self.kept.links
         self._choose_links()
@@ -219,6 +221,8 @@ class Composition:
 
     def _still_entered(self) -> tuple[int, ...]:
         """The entry points that no longer take part, as long as bundles begin there: on channels of this version."""
+        if self._begins_here():
+            return ()  # it moved with the rendezvous point
         acting, begins = self.kept.entries[: self.config.entry_points], {each.source for each in self.kept.channels}
         return tuple(label for label in acting if label in self.departing and label in begins)
 
@@ -227,7 +231,7 @@ class Composition:
         kept, here = self.kept, self.departing
         delegates = tuple(label for label in kept.delegates if label in here)
         entries = self._still_entered() or tuple(label for label in kept.entries if label in delegates) or delegates
-        kept.choose(entries, delegates, here)
+        kept.choose(self.state.epoch, entries, delegates, here)
         kept.carry_by(self._between_members(kept.wanted), self._between_members(kept.surplus))
         if self.swap is not None:
             self.swap.carry_by(self._between_members(self.swap.channels))
@@ -268,7 +272,7 @@ class Composition:
         replaced them (`swaps`), if any of them leads to a member that still receives.
         """
         wanted, self.unanswered = self._wanted(policy, self.kept.wanted)
-        receivers = frozenset((ALL, *self._group().receivers, *self.kept.former_delegates))
+        receivers = frozenset((ALL, *self._group().receivers, *self.kept.former_delegates, *self._upwards()))
         former = _without(self._between_members(self.kept.channels), wanted)
         are_missed = self.kept.records and any(each.target in receivers for each in former)
         self.kept.carry_by(wanted, former if are_missed else ())
@@ -331,10 +335,11 @@ class Composition:
         comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
         staying = [label for label in self.kept.entries if label not in self.departing]
         entries = staying[: self.config.entry_points] if comes_in and not self._incoming else ()
+        outwards = staying[:1] if self._upwards() else ()
         return Group(
             self._staying(),
             tuple(sorted({*publishing, *entries})),
-            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards()})),
+            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *outwards})),
         )
 
     # ---- orders
@@ -466,7 +471,7 @@ class Composition:
         begins = rank == 0 and self._begins_here()
         assignment = Assignment(
             self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins,
-            entry=self._entry(), forwards=forwards, carriers=self._carriers(),
+            entry=self._entry(), forwards=forwards, carriers=self._carriers(), since=self.kept.since,
         )  # fmt: skip
         if not self._is_border(label):
             return assignment

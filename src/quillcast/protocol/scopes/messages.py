@@ -24,7 +24,7 @@ from msgspec import Meta
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes import patterns
-from quillcast.protocol.scopes.channels import INVITATION_BYTES, KEY_BYTES, ChannelOrder, Party, Rate, Spec
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, KEY_BYTES, ChannelOrder, Party, Rate, Since, Spec
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
@@ -215,6 +215,8 @@ class Assignment(Message, frozen=True):
     """What the member has no right to, of what it registered for, and why: a sentence each."""
     carriers: tuple[Carrier, ...] = ()
     """The owner, and the scopes around it up to the root scope."""
+    since: Since = (0, 0)
+    """When the owner chose its entry point for the topic: later ones are higher."""
 
 
 def does(said: Role | TopicBounds | Assignment, doing: Doing) -> bool:
@@ -403,6 +405,13 @@ class EndClient(Message, frozen=True, tag=108):
     client: WireId
 
 
+class Outdated(Message, frozen=True, tag=109):
+    """An answer to `Invite`: the receiver goes by old orders. Its scope has chosen other entry points since then."""
+
+    scope: WireId
+    topics: tuple[tuple[WireId, Since], ...]
+
+
 class Reach(Message, frozen=True, tag=102):
     """A channel leads to the receiver: answer `Reached`, so that the link is there before bundles take it."""
 
@@ -461,6 +470,7 @@ class ScopeSays(Message, frozen=True, tag=134):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Control, ServeClient, ServesClient, EndClient, Reach, Reached, ScopeAt, FindScope, ScopeFound, AskScope, ScopeSays,
+    Control, ServeClient, ServesClient, EndClient, Outdated, Reach, Reached, ScopeAt, FindScope, ScopeFound,
+    AskScope, ScopeSays,
 )  # fmt: skip
 """What travels between peers. The others are inside `Control`, and have tags of their own."""

@@ -165,6 +165,8 @@ class Topic(msgspec.Struct):
     name: str = ""
     entries: tuple[int, ...] = ()
     """The entry point, its stand-bys."""
+    since: tuple[int, int] = (0, 0)
+    """The epoch in which the entry point was chosen, and how often one was chosen by then."""
     delegates: tuple[int, ...] = ()
     former_delegates: tuple[int, ...] = ()
     """Delegates that no longer take part, and send out of the scope until others have taken their place."""
@@ -189,8 +191,12 @@ class Topic(msgspec.Struct):
     bridges: tuple[tuple[int, int], ...] = ()
     """The links, up or down, that carry everything: the policy gives no answer, and its channels do not lead there."""
 
-    def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...], departing: Container[int] = ()) -> None:
+    def choose(
+        self, epoch: int, entries: tuple[int, ...], delegates: tuple[int, ...], departing: Container[int] = ()
+    ) -> None:
         """Make these members its entry points and delegates. Former delegates that are `departing` still send."""
+        if entries[:1] != self.entries[:1]:
+            self.since = epoch, self.since[1] + 1
         former = dict.fromkeys((*self.former_delegates, *self.delegates))
         self.former_delegates = tuple(each for each in former if each in departing)
         self.entries, self.delegates = entries, delegates
