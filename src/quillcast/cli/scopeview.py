@@ -26,6 +26,7 @@ from quillcast.core.status.scopes import (
 from quillcast.live.discovery.questions import (
     ChangeScopeQuestion,
     InviteToScopeQuestion,
+    ReloadScopeQuestion,
     ScopeQuestion,
     ScopesQuestion,
     SetPolicyQuestion,
@@ -129,7 +130,7 @@ def reload(name: str, network: str) -> ScopeReload:
             f"the manager of scope {name} runs at {ask_manager(name, network).address}, and not here as this user: run "
             "this command there, beside the scope's file"
         )
-    return ask_one(network, found.entries[:1], "reload_scope", ScopeReload, timeout_s=REMOTE_S, scope=name)
+    return ask_one(network, found.entries[:1], ReloadScopeQuestion(name), ScopeReload, timeout_s=REMOTE_S)
 
 
 def memory(known: ScopeMemory) -> Iterator[str]:
