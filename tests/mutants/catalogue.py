@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         "lost-while-there-is-no-place",
         "Those below wait for as long as there is no place for a publisher.",
-        "protocol/topics/state/progress.py",
+        "protocol/topics/stability/progress.py",
         "            if tree.topic in self.schedule.held_back and not tree.root.is_full:\n",
         "            if tree.topic in self.schedule.held_back:\n",
         "protocol/reliability/test_recovery.py::"
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         "later-end-taken-back-unsent",
         "A child hears where a stream ended that it took for over earlier, also if its own last word crosses that.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "                self.streams.hurry(child.contact.node_id)  # the child's own",
         "                pass  # the child's own",
         "protocol/topics/test_stream_reporting.py::"
@@ -350,7 +350,7 @@ MUTANTS = (
     Mutant(
         "lease-back-to-who-is-slow",
         "A cut reader that is slow has no lease again only because its peer has larger buffers than the root.",
-        "protocol/topics/state/retention.py",
+        "protocol/topics/memory/retention.py",
         "isinstance(holder, Child) and holder.channel.cursor >= log.end\n",
         "True\n",
         "sim/test_slowness.py::test_a_slow_reader_is_waited_for_once",
@@ -366,7 +366,7 @@ MUTANTS = (
     Mutant(
         "healthy-child-cut",
         "A child that keeps up is asked again to end the leases below it before its own ends.",
-        "protocol/topics/state/flow_control.py",
+        "protocol/topics/memory/flow_control.py",
         "        return child.cut_request is None or now - child.cut_request.since < self.config.patience_s\n",
         "        return child.cut_request is None\n",
         "protocol/topics/test_flow_control.py::test_a_child_that_keeps_up_is_asked_again_before_its_own_lease_ends",
@@ -382,7 +382,7 @@ MUTANTS = (
     Mutant(
         "cut-until-the-queue-was-full",
         "A subscription that was cut has a lease again when it has what its peer missed.",
-        "protocol/topics/state/progress.py",
+        "protocol/topics/stability/progress.py",
         "            catch_up(tree, subscription, now)\n",
         "            pass\n",
         "protocol/topics/test_flow_control.py::"
@@ -391,7 +391,7 @@ MUTANTS = (
     Mutant(
         "held-for-one-owners-session",
         "Bundles wait no longer for the word of a session if it is known of another owner of the name.",
-        "protocol/topics/state/terms.py",
+        "protocol/topics/known/terms.py",
         "        return session <= tree.descriptor.session or (rival is not None and session <= rival.session)\n",
         "        return session <= tree.descriptor.session\n",
         "protocol/topics/test_two_owners.py::test_bundles_of_that_session_wait_for_its_word_and_no_longer",
@@ -415,7 +415,7 @@ MUTANTS = (
     Mutant(
         "former-process-goes-on",
         "What a former process of a peer numbered as a source was there before its present process began.",
-        "protocol/topics/state/stream_dates.py",
+        "protocol/topics/streams/stream_dates.py",
         "        if term.is_of(self.host.me) and not is_mine(self.host, term):\n",
         "        if False:\n",
         "protocol/topics/test_stream_reporting.py::test_what_a_former_process_of_this_peer_published_is_older_than_it",
@@ -423,7 +423,7 @@ MUTANTS = (
     Mutant(
         "unread-dated-at-once",
         "What a paused process had not read of a term that is over by then is dated when it is known who sent it.",
-        "protocol/topics/state/terms.py",
+        "protocol/topics/known/terms.py",
         "            if is_noted:\n",
         "            if True:\n",
         "protocol/topics/test_term_changes.py::"
@@ -440,7 +440,7 @@ MUTANTS = (
     Mutant(
         "little-topics-held-up",
         "Topics that keep little go on while others keep the buffers full.",
-        "protocol/topics/state/flow_control.py",
+        "protocol/topics/memory/flow_control.py",
         "        if self._goes_on(topic):\n",
         "        if not self._goes_on(topic):\n",
         "protocol/topics/test_flow_control.py::test_topics_that_keep_little_together_go_on_while_another_keeps_the_buffers_full",
@@ -551,7 +551,7 @@ MUTANTS = (
     Mutant(
         "referred-to-unresponsive",
         "A full peer takes in who can reach none of its children.",
-        "protocol/topics/state/scribe_tree.py",
+        "protocol/topics/policy/scribe_tree.py",
         "if contact.node_id not in unresponsive]",
         "if contact.node_id]",
         "protocol/topics/test_trees.py::test_a_full_root_takes_in_a_peer_that_cannot_reach_its_child",
@@ -692,7 +692,7 @@ MUTANTS = (
     Mutant(
         "half-the-replicas-are-enough",
         "An acknowledgement is marked partitioned unless the root reaches more than half of the topic's replicas.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "        return 2 * len(reached) <= len(lately)\n",
         "        return 2 * len(reached) < len(lately)\n",
         "protocol/topics/test_candidacy.py::test_a_root_without_a_majority_of_replicas_marks_its_acknowledgements",
@@ -765,7 +765,7 @@ MUTANTS = (
     Mutant(
         "suspected-replicas-know-nothing",
         "A topic is not new because the peers that would know are suspected, and were not asked.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "        return answered is not None and node not in answered and self.neighbours.suspected(node)\n",
         "        return False\n",
         "protocol/topics/test_candidacy.py::test_a_topic_is_not_new_because_those_who_would_know_are_suspected_and_were_not_asked",
@@ -773,7 +773,7 @@ MUTANTS = (
     Mutant(
         "few-peers-never-doubt",
         "A topic is not new to a peer that misses all others that would know it, however few these are.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "        if not lost or len(lost) < min(count - count // 2, len(lately)):\n",
         "        if not lost or len(lost) < count - count // 2:\n",
         "protocol/topics/test_candidacy.py::"
@@ -782,7 +782,7 @@ MUTANTS = (
     Mutant(
         "restarted-peers-would-know",
         "A process that began within a lease does not know that a topic was not in use before.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "            return self.began_at <= self._lately\n",
         "            return True\n",
         "protocol/topics/test_candidacy.py::"
@@ -826,8 +826,8 @@ MUTANTS = (
         "one-invitation-per-peer",
         "A peer is invited to each topic as the manager wants that ordered it.",
         "protocol/scoping/branches.py",
-        "                topics.setdefault(way, []).append(each[0])\n",
-        "                topics.setdefault(next(iter(missing.values())), []).append(each[0])\n",
+        "                topics.setdefault((way, scope), {})[each[0]] = since\n",
+        "                topics.setdefault((next(iter(missing.values())), scope), {})[each[0]] = since\n",
         "protocol/test_branches.py::test_who_enters_two_scopes_is_invited_to_each_as_its_manager_wants",
     ),
     Mutant(
@@ -842,8 +842,8 @@ MUTANTS = (
         "old-answers-confirm-orders",
         "What a manager said before an entry point was stopped does not show that its orders still count.",
         "protocol/scopes/membership.py",
-        "            owner.serial += 1\n            self.unregistered[id_] = None\n        self.doubted = ",
-        "            self.unregistered[id_] = None\n        self.doubted = ",
+        "        self.owners[id_].serial += 1\n        self.unregistered[id_] = self.doubted[id_] = None\n",
+        "        self.unregistered[id_] = self.doubted[id_] = None\n",
         "protocol/test_scoping.py::test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_stand_by",
     ),
     Mutant(
@@ -866,7 +866,7 @@ MUTANTS = (
     Mutant(
         "own-stream-sent-back",
         "A link to a child does not carry the stream that the child numbers, whatever way its bundles came.",
-        "protocol/topics/state/channels.py",
+        "protocol/topics/policy/channels.py",
         "        return enters(bundle) if report is None or not report.alive else None\n",
         "        return enters(bundle)\n",
         "protocol/topics/test_stream_reporting.py::test_no_source_is_sent_its_own_stream_whatever_scopes_order",
@@ -874,7 +874,7 @@ MUTANTS = (
     Mutant(
         "own-stream-sent-beside",
         "A channel past the tree does not carry a stream to the peer that numbers it.",
-        "protocol/topics/state/channels.py",
+        "protocol/topics/policy/channels.py",
         "        return None if term.of_source and term.is_of(node) else enters(bundle)\n",
         "        return enters(bundle)\n",
         "protocol/topics/test_stream_reporting.py::test_no_source_is_sent_its_own_stream_whatever_scopes_order",
@@ -882,7 +882,7 @@ MUTANTS = (
     Mutant(
         "lost-to-another-and-answered-here",
         "A new topic is not held back because another peer lost those that answered here.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "        silent = sum(node not in answered for node in doubt.lost)\n",
         "        silent = len(doubt.lost)\n",
         "protocol/topics/test_candidacy.py::"
@@ -915,7 +915,7 @@ MUTANTS = (
     Mutant(
         "nobody-asked-in-place-of-suspected-peers",
         "A candidate asks as many peers as keep a topic's state, others in place of those that it suspects.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "        near = self._reachable(self.candidates(topic))\n",
         "        near = self._reachable(self.candidates(topic)[: 1 + self.count])\n",
         "protocol/topics/test_candidacy.py::"
@@ -924,7 +924,7 @@ MUTANTS = (
     Mutant(
         "doubtful-topics-asked-about-no-further",
         "Where most who would know a topic are gone, a candidate asks all peers that are near.",
-        "protocol/topics/state/replica_set.py",
+        "protocol/topics/known/replica_set.py",
         "        if in_doubt or len(there) <= self.count:\n",
         "        if len(there) <= self.count:\n",
         "protocol/topics/test_candidacy.py::"
@@ -1176,7 +1176,7 @@ MUTANTS = (
     Mutant(
         "root-term-taken-for-a-stream",
         "A root's term that a neighbour names as a source's stream begins none.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "        if stream is None and term.of_source and term not in tree.flow.past.forgotten",
         "        if stream is None and term not in tree.flow.past.forgotten",
         "fuzz/test_liars.py::test_whatever_members_say_that_know_the_network",
@@ -1184,7 +1184,7 @@ MUTANTS = (
     Mutant(
         "impossible-terms-believed",
         "A message that names a term that cannot exist yet is its sender's fault.",
-        "protocol/topics/state/terms.py",
+        "protocol/topics/known/terms.py",
         "        if not self.believes(said):\n            raise Implausible",
         "        if not said:\n            raise Implausible",
         "fuzz/test_liars.py::test_whatever_members_say_that_know_the_network",
@@ -1293,7 +1293,7 @@ MUTANTS = (
     Mutant(
         "ended-before-the-lease",
         "The stream of a source that is gone ends one lease later, and not before.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "now >= max(gone_since, root.began_at, state.came_at) + self.config.lease_s and",
         "now >= max(gone_since, root.began_at, state.came_at) and",
         "protocol/topics/test_sources.py::test_the_stream_of_a_source_that_died_ends_after_its_lease_and_is_forgotten",
@@ -1310,7 +1310,7 @@ MUTANTS = (
     Mutant(
         "ended-as-events-come",
         "A stream of which events come late does not end before its source could say that it is back.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "now >= max(gone_since, root.began_at, state.came_at) + self.config.lease_s and",
         "now >= max(gone_since, root.began_at) + self.config.lease_s and",
         "protocol/topics/test_stream_reporting.py::test_the_end_of_a_stream_moves_when_a_child_knows_of_later_events",
@@ -1318,7 +1318,7 @@ MUTANTS = (
     Mutant(
         "sides-keep-each-other-out",
         "What the root took of the sources of a partition's sides comes to everybody.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "            return FROM_ABOVE\n",
         "            return FROM_BELOW\n",
         "sim/test_sources.py::test_sides_of_a_partition_that_had_more_sources_in_sum_than_may_begin_go_on_together",
@@ -1326,7 +1326,7 @@ MUTANTS = (
     Mutant(
         "declared-end-kept",
         "The declared end of a stream moves while later events come to be known.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "+ self.config.lease_s and state.end != end:",
         "+ self.config.lease_s and state.end is None:",
         "protocol/topics/test_stream_reporting.py::test_the_end_of_a_stream_moves_when_a_child_knows_of_later_events",
@@ -1334,7 +1334,7 @@ MUTANTS = (
     Mutant(
         "child-at-an-earlier-end",
         "A child that took a stream for over earlier hears where it ended.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "        return (report is not None and report.reach < end) or (told is not None and told < end)\n",
         "        return told is not None and told < end\n",
         "protocol/topics/test_ended_streams.py"
@@ -1343,7 +1343,7 @@ MUTANTS = (
     Mutant(
         "children-of-a-resumed-stream",
         "A peer that takes a stream up again knows that it is over at its children.",
-        "protocol/topics/state/source_streams.py",
+        "protocol/topics/streams/source_streams.py",
         "                child.note_stream(term, StreamUp(end, end, end))  # it was over there, too\n",
         "                pass\n",
         "protocol/topics/test_ended_streams.py"
@@ -1352,7 +1352,7 @@ MUTANTS = (
     Mutant(
         "strangers-streams-taken",
         "Where a list says who publishes, no peer takes the stream of a source that has not shown a warrant on it.",
-        "protocol/topics/state/source_rights.py",
+        "protocol/topics/streams/source_rights.py",
         '    if who and descriptor.refusal("publish", who) is None:\n',
         "    if True:\n",
         "protocol/topics/test_sources.py"
@@ -1370,7 +1370,7 @@ MUTANTS = (
     Mutant(
         "older-events-owed",
         "Of a stream that is learned late, what came before a subscription is not lost to it.",
-        "protocol/topics/state/stream_dates.py",
+        "protocol/topics/streams/stream_dates.py",
         '        if subscription.wish.start == "earliest" or not subscription.pass_by(term, start):\n',
         "        if True:\n",
         "protocol/topics/test_ended_streams.py"
@@ -1420,7 +1420,7 @@ MUTANTS = (
     Mutant(
         "reach-of-one-alone",
         "A report says how far a term came to anybody below: a scope asks no one outside for what a member holds.",
-        "protocol/topics/state/tree_reports.py",
+        "protocol/topics/stability/tree_reports.py",
         "        tree.reach,\n",
         "        tree.flow.current.seen.end,\n",
         "protocol/topics/test_membership.py::test_a_peer_reports_how_far_a_term_came_to_those_below_it",
@@ -1704,7 +1704,7 @@ MUTANTS = (
     Mutant(
         "best-effort-lease",
         "A best-effort subscription to a reliable topic holds nobody back.",
-        "protocol/topics/state/retention.py",
+        "protocol/topics/memory/retention.py",
         '= [each for each in tree.subscriptions if each.wish.delivery != "best_effort"]\n',
         "= [*tree.subscriptions]\n",
         "protocol/topics/test_delivery.py::test_a_slow_best_effort_subscription_to_a_reliable_topic_holds_nobody_back",
@@ -1720,7 +1720,7 @@ MUTANTS = (
     Mutant(
         "slow-lease-outlives-flush",
         "Where slow subscribers are cut, a change to best-effort waits for them no longer than a lease.",
-        "protocol/topics/state/flow_control.py",
+        "protocol/topics/memory/flow_control.py",
         "            elif isinstance(holder, Subscription) and holder.channel.cursor < tree.flow.log.end:\n",
         "            elif isinstance(holder, Subscription) and holder.channel.cursor < 0:\n",
         "protocol/topics/test_sessions.py::test_a_slow_subscriber_has_the_time_of_a_lease_until_a_best_effort_session_begins",
@@ -1784,7 +1784,7 @@ MUTANTS = (
     Mutant(
         "scopes-last-report-waits",
         "A scope reports what everybody has when its period begins.",
-        "protocol/topics/state/scope_reports.py",
+        "protocol/topics/stability/scope_reports.py",
         "        self.settle(tree)  # all peers may have it by now, and nothing else would trigger the report\n",
         "",
         "protocol/topics/test_scope_reports.py",
@@ -1808,7 +1808,7 @@ MUTANTS = (
     Mutant(
         "any-term-is-believed",
         "Terms of others that cannot exist yet are ignored.",
-        "protocol/topics/state/terms.py",
+        "protocol/topics/known/terms.py",
         "        return False\n\n    def has_settings",
         "        return True\n\n    def has_settings",
         "protocol/topics/test_plausible.py::test_a_message_with_a_term_or_version_beyond_the_bound_is_ignored",
@@ -1824,7 +1824,7 @@ MUTANTS = (
     Mutant(
         "questions-from-outside",
         "Who is in the tree of a topic with a root scope is told only within that scope.",
-        "protocol/topics/state/known.py",
+        "protocol/topics/known/known.py",
         '        if known is None or known.settings.root_scope in ("", root_scope):\n',
         "        if True:\n",
         "protocol/test_root_scopes.py::test_who_asks_outside_is_told_nothing_of_the_topic_wherever_its_root_would_be",
@@ -1885,7 +1885,7 @@ MUTANTS = (
     Mutant(
         "credit-after-a-look",
         "Credit goes back at once where looking at full buffers makes room, although nothing else comes.",
-        "protocol/topics/state/flow_control.py",
+        "protocol/topics/memory/flow_control.py",
         """        if self.budget.over:
             self.hold_back()
         else:

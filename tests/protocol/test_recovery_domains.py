@@ -24,7 +24,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.topics.descriptor import Choice, Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.state.tree_reports import child_report
+from quillcast.protocol.topics.stability.tree_reports import child_report
 from quillcast.sim.host import SimHost
 from tests.params import kind, rest_long
 from tests.protocol.test_nested_scoping import Campus

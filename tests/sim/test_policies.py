@@ -9,9 +9,9 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.policy import ChannelSpec, Place
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.state.channels import install
+from quillcast.protocol.topics.policy.channels import install
+from quillcast.protocol.topics.policy.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.holders import Child
-from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim.chance import drawn
 from quillcast.sim.hard import hard

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from quillcast.core.status.machines import TopicSummary
 from quillcast.core.status.peers import NodeStatus
 from quillcast.core.status.topics import TopicStatus
-from quillcast.protocol.topics.state.lag import events_together
+from quillcast.protocol.topics.stability.lag import events_together
 
 Part = tuple[str, TopicStatus]
 """A peer's nodeId, and its part in a topic."""

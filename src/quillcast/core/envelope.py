@@ -95,7 +95,7 @@ class Term(NamedTuple):
 
 
 AnyTerm = Annotated[Term, "a root's or a source's"]
-"""In messages: may be a source's term. A plain `Term` is that of a root (`topics.state.plausible`)."""
+"""In messages: may be a source's term. A plain `Term` is that of a root (`topics.known.plausible`)."""
 
 
 class Position(NamedTuple):

@@ -31,14 +31,14 @@ from quillcast.protocol.scoping.scoping import Scoping
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.inspection import Walk
+from quillcast.protocol.topics.known.plausible import FREE_COUNT, check_of
 from quillcast.protocol.topics.orders import TopicOrders
 from quillcast.protocol.topics.parts import Parts
+from quillcast.protocol.topics.policy.scribe_tree import ScribeTree
 from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.state.handlers import Handlers
-from quillcast.protocol.topics.state.plausible import FREE_COUNT, check_of
-from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.wire import WireCodec
 

@@ -8,8 +8,8 @@ that was lost*).
 from collections.abc import Iterator, Mapping
 
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.memory.retention import reached, total
 from quillcast.protocol.topics.state.link_reports import Move
-from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim.leases import JOINED_S
 from quillcast.sim.observed import Observed

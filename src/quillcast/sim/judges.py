@@ -22,7 +22,7 @@ from quillcast.core.envelope import Position, Term
 from quillcast.core.ids import short
 from quillcast.core.trace import Admitted, Delivered, Dropped, Repaired
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
+from quillcast.protocol.topics.memory.small_topics import LITTLE_PARTS
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer, peer_of
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases

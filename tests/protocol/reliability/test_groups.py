@@ -14,7 +14,7 @@ from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.milestones import ToldMilestones
-from quillcast.protocol.forwarding.stream import Held, SourceStream
+from quillcast.protocol.forwarding.stream import HeldTerms, SourceStream
 from quillcast.protocol.reliability.agents import Level
 from quillcast.protocol.reliability.domain import Findings, Holder, RecoveryTimes, Silent, StreamId
 from quillcast.protocol.reliability.gaps import WAIT_S_MAX
@@ -41,7 +41,7 @@ class Circle:
         self.above: Contact | None = BOB
         self.last_word = self.mine = self.over = False
         self.outside = list[Contact]()
-        self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
+        self.held: dict[Contact, HeldTerms] = {BOB: (), CAROL: ()}
         self.known: ToldMilestones = ()
         self.repairs = list[tuple[bytes, int]]()
 

@@ -11,7 +11,7 @@ from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Address, ChannelOrder, Multicast, Party
 from quillcast.protocol.scopes.controller import LocalController
-from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Save, Send, Superseded
+from quillcast.protocol.scopes.effects import Install, Measure, Remove, Save, ScopeEffect, Send, Superseded
 from quillcast.protocol.scopes.filters import by_size, compiled
 from quillcast.protocol.scopes.hierarchy import OVERLAY, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
@@ -121,7 +121,7 @@ class Network:
 
     # ---- messages
 
-    def carry_out(self, me: bytes, effects: list[Effect]) -> None:
+    def carry_out(self, me: bytes, effects: list[ScopeEffect]) -> None:
         for effect in effects:
             match effect:
                 case Save():

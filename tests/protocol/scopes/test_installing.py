@@ -6,7 +6,7 @@ from quillcast.core.multicast import parse
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.answers import holding
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.forwarding.ordered import Decision
+from quillcast.protocol.forwarding.ordered import ChannelDecision
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.filters import Custom, Modulo
@@ -341,9 +341,9 @@ def test_the_table_drops_what_is_misrouted_and_returns_its_credit() -> None:
 def test_it_says_which_channel_takes_a_bundle_and_what_stops_it_at_another() -> None:
     installing, _ = installed(site(Striped()), "A")
     b, c = peer("B").id, peer("C").id
-    assert installing.explain(b, given(index=1)) == Decision("1-2", "serial modulo 2 = 1")
-    assert installing.explain(b, given(index=0)) == Decision("1-2", "serial modulo 2 = 1", "its filter")
+    assert installing.explain(b, given(index=1)) == ChannelDecision("1-2", "serial modulo 2 = 1")
+    assert installing.explain(b, given(index=0)) == ChannelDecision("1-2", "serial modulo 2 = 1", "its filter")
     assert installing.explain(b, given(record(2, 1), index=1)).why == "it originated there"
-    assert installing.explain(peer("A").id, given()) == Decision()
+    assert installing.explain(peer("A").id, given()) == ChannelDecision()
     ring, _ = installed(site(Ring()), "B")
-    assert ring.explain(c, given(record(1, 2))) == Decision("2-3")
+    assert ring.explain(c, given(record(1, 2))) == ChannelDecision("2-3")

@@ -5,7 +5,7 @@ from typing import Any
 from quillcast.core.ids import topic_id
 from quillcast.protocol.scopes.channels import Party, Rate
 from quillcast.protocol.scopes.clients import client_id
-from quillcast.protocol.scopes.effects import Effect, NotEntitled, Save, Send
+from quillcast.protocol.scopes.effects import NotEntitled, Save, ScopeEffect, Send
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import Alive, Bounds, Orders, Registration, Role, TopicBounds
 from quillcast.protocol.scopes.state import Entering, MayLeave
@@ -14,7 +14,7 @@ from tests.protocol.scopes.network import LEASE_S, Network, Tree, peer, scope, t
 T, NEWS = topic("t"), topic_id("news")
 
 
-def reload(network: Network, name: str, **config: Any) -> list[Effect]:
+def reload(network: Network, name: str, **config: Any) -> list[ScopeEffect]:
     """The scope's file says this now."""
     id_ = scope(name).id
     network.configs[id_] = network.configs[id_]._replace(**config)
@@ -160,7 +160,7 @@ def test_clients_hear_what_they_may_do_now_with_the_next_keep_alive() -> None:
     role = Role(NEWS, scope("Q").id, publishes=True, subscribes=True, name="news")
     registered = manager(network, "Q").received(Registration(scope("Q").id, client, 1, (role,)), 0.0)
 
-    def told(effects: list[Effect]) -> Orders:
+    def told(effects: list[ScopeEffect]) -> Orders:
         (orders,) = [each.message for each in effects if isinstance(each, Send) and isinstance(each.message, Orders)]
         return orders
 

@@ -15,14 +15,14 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics import parts
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.policy.scribe_tree import ScribeTree
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
 from quillcast.protocol.topics.state.admitter import PublisherState
 from quillcast.protocol.topics.state.early import EarlyBlocks
-from quillcast.protocol.topics.state.effects import Effect
+from quillcast.protocol.topics.state.effects import TopicEffect
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.link_reports import COUNT_BITS
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.overlay.world import CODEC
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, RecordingHost
@@ -71,15 +71,15 @@ class Parts(parts.Parts):
 
     def __init__(self, *line: Contact) -> None:
         host, dispatch = RecordingHost(), Dispatch()
-        self.ordered: list[Effect] = []
-        dispatch.on_orders(get_args(Effect), self._note)
+        self.ordered: list[TopicEffect] = []
+        dispatch.on_orders(get_args(TopicEffect), self._note)
         streams = Streams(host, StreamConfig())
         neighbours = Neighbours(host, NeighbourConfig(), streams)
         self.ring = Line(host, neighbours, line or (BOB, ALICE, CAROL))
         table, policy = ForwardingTable(host, 1 << 20), ScribeTree(CONFIG.children_per_topic_max, CONFIG.fallbacks)
         super().__init__(host, CONFIG, self.ring, neighbours, streams, table, policy, dispatch)
 
-    def _note(self, order: Effect) -> None:
+    def _note(self, order: TopicEffect) -> None:
         self.ordered.append(order)
 
     # ---- what a test puts there and looks at

@@ -13,8 +13,8 @@ from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamUp, encode, stream_key
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
-from quillcast.protocol.topics.state.stream_ways import is_alive
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.stream_ways import is_alive
 from tests.protocol.recording import BOB, FIRST, PAUL, block, down
 from tests.protocol.topics.parts import BY_SOURCE, STREAM, Parts
 from tests.protocol.topics.test_changes import NAME, settings_at

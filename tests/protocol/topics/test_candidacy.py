@@ -18,6 +18,9 @@ from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.known import successors
+from quillcast.protocol.topics.known.comparing import CompareDue
+from quillcast.protocol.topics.known.replica_set import TopicDoubt
 from quillcast.protocol.topics.messages import Accepted, Denied, Have, Join
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.candidacy import WAITING_MAX, Candidacy, RootCheckDue
@@ -36,9 +39,6 @@ from quillcast.protocol.topics.root_messages import (
     TopicEntry,
     TransferLeadership,
 )
-from quillcast.protocol.topics.state import successors
-from quillcast.protocol.topics.state.comparing import CompareDue
-from quillcast.protocol.topics.state.replica_set import TopicDoubt
 from quillcast.sim.host import SimHost
 from tests.ids import from_number
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance

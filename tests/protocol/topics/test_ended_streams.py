@@ -6,12 +6,12 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, RELIABLE_TERMS, Envelope, Term
 from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.memory.retention import total
 from quillcast.protocol.topics.messages import Accepted, Join, Refused, Rejoin, StreamsEnded
+from quillcast.protocol.topics.policy.channels import take_out
 from quillcast.protocol.topics.root_messages import TransferLeadership
-from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, decode_stream, encode, stream_key
-from quillcast.protocol.topics.state.retention import total
 from quillcast.protocol.topics.state.source import source_term
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree

@@ -12,20 +12,20 @@ from quillcast.protocol.forwarding.log import Log
 from quillcast.protocol.forwarding.ordered import Ordered, Way
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.memory.flow_control import FlowControl, PatienceOver
+from quillcast.protocol.topics.memory.retention import acknowledged_position, catch_up, end_lease, shed
+from quillcast.protocol.topics.memory.small_topics import LITTLE_PARTS
 from quillcast.protocol.topics.messages import CutLeases
+from quillcast.protocol.topics.policy.channels import install, take_out
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.root_messages import Receipts, RootIs
-from quillcast.protocol.topics.state.channels import install, take_out
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, ROOM_PARTS, Cut
 from quillcast.protocol.topics.state.effects import (
     LeaseEnded,
     RoomAgain,
 )
-from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode
 from quillcast.protocol.topics.state.moves import arrivals, newcomers
-from quillcast.protocol.topics.state.retention import acknowledged_position, catch_up, end_lease, shed
-from quillcast.protocol.topics.state.small_topics import LITTLE_PARTS
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WINDOW_BYTES, Notes, block, down

@@ -24,7 +24,7 @@ from quillcast.protocol.topics.root_messages import (
     TransferLeadership,
     Transferred,
 )
-from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.stability import lag
 from quillcast.protocol.topics.state.link_reports import PATH_MAX, ChildReport, Move, ParentReport, decode, encode
 from quillcast.protocol.wire import decode as decode_message
 from quillcast.protocol.wire import encode as encode_message

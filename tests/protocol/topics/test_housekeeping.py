@@ -4,9 +4,11 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.known.forgetting import Forgetting
+from quillcast.protocol.topics.known.replica_set import ReplicaSet
 from quillcast.protocol.topics.messages import Accepted, Leave
+from quillcast.protocol.topics.policy.channels import take_out
 from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, RecordState, StateDigest
-from quillcast.protocol.topics.state.channels import take_out
 from quillcast.protocol.topics.state.effects import (
     GapNoticed,
     LeaveIfIdle,
@@ -14,9 +16,7 @@ from quillcast.protocol.topics.state.effects import (
     RefuseRequest,
     RootHere,
 )
-from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.link_reports import ParentReport, encode
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, WEATHER, Notes
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts

@@ -5,7 +5,7 @@ from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.forwarding.subscriber import Unread
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.query_messages import Branch
-from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.stability import lag
 from tests.protocol.topics.test_terms import by_distance
 from tests.protocol.topics.village import Reader, Village
 

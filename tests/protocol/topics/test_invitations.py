@@ -1,9 +1,9 @@
 """Trees that somebody plans: a peer follows an invitation without missing an event, and without waiting for one."""
 
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.stability.tree_reports import child_report
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, encode
 from quillcast.protocol.topics.state.moves import arrivals, arrived_elsewhere, departures
-from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.protocol.topics.parts import next_life
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village

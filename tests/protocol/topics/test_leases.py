@@ -7,12 +7,12 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.state.channels import install, take_out, way_to
+from quillcast.protocol.topics.memory.retention import acknowledged_position, end_lease, last_holder, trim
+from quillcast.protocol.topics.policy.channels import install, take_out, way_to
 from quillcast.protocol.topics.state.holders import Child, Ended
 from quillcast.protocol.topics.state.leases import NO_LEASES, Leases
 from quillcast.protocol.topics.state.link_reports import Move
 from quillcast.protocol.topics.state.moves import arrivals, departures, newcomers
-from quillcast.protocol.topics.state.retention import acknowledged_position, end_lease, last_holder, trim
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, RecordingHost, block, down
 

@@ -11,8 +11,9 @@ from quillcast.protocol.security.access import entry, key_of
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import REFERRALS_MAX, UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, Orphaned, Refused, Rejoin
+from quillcast.protocol.topics.policy.channels import take_out
 from quillcast.protocol.topics.root.replication import RivalDue
-from quillcast.protocol.topics.state.channels import take_out
+from quillcast.protocol.topics.stability.tree_reports import child_report
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     FindParent,
@@ -29,7 +30,6 @@ from quillcast.protocol.topics.state.effects import (
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, StreamUp, encode, joined_since
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, Notes, block, down
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, DESCRIPTOR, STREAM, Parts, next_life
 

@@ -24,10 +24,10 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.known.plausible import FREE_COUNT, FREE_SINCE_NS, check_of, counts_max
 from quillcast.protocol.topics.messages import Accepted
 from quillcast.protocol.topics.root_messages import FindRoot, RootIs, StateAnswer
 from quillcast.protocol.topics.state.link_reports import ChildReport, LinkReport, ParentReport, encode
-from quillcast.protocol.topics.state.plausible import FREE_COUNT, FREE_SINCE_NS, check_of, counts_max
 from quillcast.protocol.wire import MESSAGES, decode
 from quillcast.protocol.wire import encode as encode_message
 from tests.protocol.recording import ALICE, BOB, RecordingHost

@@ -4,10 +4,10 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.protocol.neighbours.stream_messages import Changes
 from quillcast.protocol.topics.root_messages import Confirmed
+from quillcast.protocol.topics.stability.scope_reports import LESS_S, PeriodOver
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp, stream_key
-from quillcast.protocol.topics.state.scope_reports import LESS_S, PeriodOver
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import CONFIG, Parts

@@ -6,8 +6,8 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.root_messages import Create, Created, FindRoot, RootIs
+from quillcast.protocol.topics.stability.tree_reports import parent_report
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
-from quillcast.protocol.topics.state.tree_reports import parent_report
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts, settled
 

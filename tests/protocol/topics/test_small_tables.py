@@ -4,12 +4,12 @@ import pytest
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.known.successors import Successors
+from quillcast.protocol.topics.policy.placement import Placement
+from quillcast.protocol.topics.policy.scribe_tree import ScribeTree
 from quillcast.protocol.topics.root_messages import NotRoot
 from quillcast.protocol.topics.state.overlay import Answers
-from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, ReportDue
-from quillcast.protocol.topics.state.scribe_tree import ScribeTree
-from quillcast.protocol.topics.state.successors import Successors
 from tests.protocol.recording import ALICE, BOB, CAROL, WEATHER
 from tests.protocol.topics.parts import CONFIG, Parts
 
@@ -43,7 +43,7 @@ def test_one_timer_serves_all_topics_that_are_due(world: Parts) -> None:
 
 
 def test_a_former_root_remembers_the_latest_successors_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quillcast.protocol.topics.state.successors.TOPICS_MAX", 2)
+    monkeypatch.setattr("quillcast.protocol.topics.known.successors.TOPICS_MAX", 2)
     successors = Successors()
     for topic in (b"1", b"2", b"1", b"3"):
         successors.note(topic, BOB)

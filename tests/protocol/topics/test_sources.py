@@ -15,9 +15,9 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.security.access import AccessDenied, Warrant, entry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.memory.retention import shed
 from quillcast.protocol.topics.messages import Farewell, FarewellHeard, Join, Refused
 from quillcast.protocol.topics.publishing.publisher import Publisher
-from quillcast.protocol.topics.state.retention import shed
 from quillcast.protocol.topics.state.sources import SourceState
 from quillcast.sim.network import partition
 from tests.protocol.topics.village import Reader, Village, Writer

@@ -22,7 +22,7 @@ from quillcast.protocol.security.access import entry
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.stream_reports import ConcludeTurn, TurnOver
 from quillcast.protocol.topics.messages import Accepted, CutLeases, Denied, StreamsEnded
-from quillcast.protocol.topics.state.channels import install
+from quillcast.protocol.topics.policy.channels import install
 from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.effects import CameFromSource, GapNoticed, LeaveIfIdle, StreamsBegin
 from quillcast.protocol.topics.state.holders import SourcesChild
@@ -35,9 +35,9 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
 )
 from quillcast.protocol.topics.state.source import source_term
-from quillcast.protocol.topics.state.source_streams import FROM_ABOVE
-from quillcast.protocol.topics.state.stream_ways import comes_from, direction, known_end, towards
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.source_streams import FROM_ABOVE
+from quillcast.protocol.topics.streams.stream_ways import comes_from, direction, known_end, towards
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, block
 from tests.protocol.topics.parts import BY_SOURCE, CONFIG, Parts
 

@@ -8,6 +8,7 @@ from quillcast.protocol.forwarding.event_places import learn_runs
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.messages import Accepted, Join
 from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.early import EarlyBlocks
@@ -19,7 +20,6 @@ from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import ReportDue
 from quillcast.protocol.topics.state.sources import NO_SOURCES
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, Notes, block, down
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, STREAM, Parts

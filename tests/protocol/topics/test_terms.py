@@ -13,14 +13,14 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
+from quillcast.protocol.topics.memory.retention import acknowledged_position
 from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root_messages import StateAnswer, TopicEntry, TransferLeadership
+from quillcast.protocol.topics.stability.tree_reports import child_report
 from quillcast.protocol.topics.state.holders import NEVER, SINCE, UNKNOWN_PEER, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport, encode
-from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.tree_reports import child_report
 from tests.ids import from_number
 from tests.protocol.topics.village import Reader, Village
 

@@ -12,7 +12,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.query_messages import Hop, Survey
-from quillcast.protocol.topics.state.tracing import (
+from quillcast.protocol.topics.tracing import (
     HOPS_MAX,
     MARK,
     MARKS_MAX,

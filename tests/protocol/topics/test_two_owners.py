@@ -8,10 +8,10 @@ from quillcast.core.errors import QuillcastError
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.known.records import send_entries
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root_messages import RecordState, TransferLeadership
 from quillcast.protocol.topics.state.effects import RivalLearned
-from quillcast.protocol.topics.state.records import send_entries
 from tests.protocol.recording import BOB as PEER
 from tests.protocol.recording import FIRST
 from tests.protocol.topics.parts import DESCRIPTOR, Parts

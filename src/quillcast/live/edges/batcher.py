@@ -29,7 +29,7 @@ LONE_S = 1e-4  # a guess, two iterations of a busy loop: an event that follows a
 EVENT_BYTES = 80  # cost of an event in a batch beside its payload; a full batch has 8,192 events of 16 bytes
 
 NO_PAYLOADS: list[bytes] = []  # of publishers without room
-Wait = Literal["root", "stable"]
+AckLevel = Literal["root", "stable"]
 
 
 class TopicWriter(Protocol):
@@ -150,7 +150,7 @@ class Batcher:
         self._writers: dict[TopicWriter, None] = {}
         self._named = False  # a publisher has the blocks' PublisherId
         self._queue: OrderedDict[asyncio.Event, None] = OrderedDict()  # calls that wait for room, oldest first
-        self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
+        self._waiting: dict[AckLevel, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
         self._ended = ended
         self._opened = self._paused = False
@@ -368,7 +368,7 @@ class Batcher:
             if batch is self._batch:
                 self.flush()
 
-    async def acknowledged(self, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+    async def acknowledged(self, wait: AckLevel, last: int, in_vain: Callable[[], bool]) -> None:
         """Wait until all blocks before a number are acknowledged, or until that is impossible (`in_vain`).
 
         Raises the error that made the topic fail.
@@ -386,7 +386,7 @@ class Batcher:
                     heapify(waiting)
                 raise
 
-    def _mark(self, wait: Wait) -> int:
+    def _mark(self, wait: AckLevel) -> int:
         return self.inner.admitted if wait == "root" else self.inner.stable
 
     def _tell(self) -> None:

@@ -10,10 +10,19 @@ from quillcast.live import arguments
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.config import LiveConfig
 from quillcast.live.edges import choices
-from quillcast.live.edges.batcher import Wait
+from quillcast.live.edges.batcher import AckLevel
 from quillcast.live.edges.publisher import TIMEOUT_S, Publisher
 from quillcast.live.edges.publishers import Backend, Publishers
-from quillcast.live.edges.subscription import DecodeCache, Event, Handler, Inbox, Make, Subscription, events, payloads
+from quillcast.live.edges.subscription import (
+    DecodeCache,
+    Event,
+    Handler,
+    Inbox,
+    MakeItems,
+    Subscription,
+    events,
+    payloads,
+)
 from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings
 
 STARTS = ("now", "earliest")
@@ -105,7 +114,7 @@ class Endpoint:
         key: bytes | None = None,
         attributes: Mapping[str, Any] | None = None,
         credentials: Credentials | None = None,
-        wait: Wait | None = None,
+        wait: AckLevel | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Coroutine[Any, Any, None]:
         """Publish an event: `await node.publish(topic, payload)`; see `Publisher.publish`.
@@ -199,7 +208,7 @@ class Endpoint:
         self._check_open()
         inbox = self._make_inbox(arguments.label(name))
         inbox.tell_losses(on_lost)
-        make: Make[Any] = payloads if only_payloads else events
+        make: MakeItems[Any] = payloads if only_payloads else events
         subscription = Subscription(topic, make, inbox, self._decode_cache, credentials)
         subscription.open(start=start, delivery=delivery, warrant=self._backend.warrant(topic, credentials))
         if handler is not None:

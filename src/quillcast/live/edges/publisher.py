@@ -14,7 +14,7 @@ from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.live import arguments
-from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
+from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, AckLevel, Batcher, too_large
 from quillcast.live.edges.peer import Causes, node_ids, silent
 from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX
 
@@ -57,7 +57,7 @@ class Publisher:
         payload: bytes,
         key: bytes | None = None,  # by position too: as a keyword only, it would cost each call another tenth
         attributes: Mapping[str, Any] | None = None,
-        wait: Wait | None = None,
+        wait: AckLevel | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Publish an event.
@@ -116,7 +116,7 @@ class Publisher:
         payload: bytes,
         key: bytes | None,
         attributes: Mapping[str, Any] | None,
-        wait: Wait | None,
+        wait: AckLevel | None,
         timeout_s: float,
     ) -> None:
         """Publish an event that opens or fills a batch, or that has more than a payload."""
@@ -152,7 +152,7 @@ class Publisher:
             batcher.flush()
         return is_full
 
-    async def opened(self, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    async def opened(self, wait: AckLevel | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until the topic's root is known. The first `publish` does this too.
 
         With `wait`, it raises `LocalError` if the topic does not acknowledge events that way. Use it before publishing
@@ -165,7 +165,7 @@ class Publisher:
         if wait is not None:
             self._check_wait(wait)
 
-    async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S, *, waited_s: float = 0.0) -> None:
+    async def acknowledged(self, wait: AckLevel, timeout_s: float = TIMEOUT_S, *, waited_s: float = 0.0) -> None:
         """Wait until everything published so far is acknowledged; arguments and errors as for `publish`.
 
         With "stable", this fails if any event was discarded, or published in a best-effort session. `waited_s` is the
@@ -175,7 +175,7 @@ class Publisher:
         timeout_s, waited_s = arguments.seconds("timeout_s", timeout_s), arguments.seconds("waited_s", waited_s)
         await self._wait_for(wait, timeout_s - waited_s, timeout_s, lambda: self.dropped > 0)
 
-    async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
+    async def _wait_for(self, wait: AckLevel, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
         """Wait for the acknowledgement of the events published so far; `left_s` remains of the allowed `timeout_s`.
 
         During the last part of that time, other peers are asked which peers hold it up.
@@ -202,7 +202,7 @@ class Publisher:
         if wait == "stable" and is_never():
             raise self._never_stable()
 
-    async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+    async def _reached(self, batcher: Batcher, wait: AckLevel, last: int, in_vain: Callable[[], bool]) -> None:
         """Wait for the acknowledgement of a batcher, and of the batcher before it."""
         if self._before is not None:
             await self._before[0].acknowledged(wait, self._before[1], in_vain)
@@ -283,7 +283,7 @@ class Publisher:
 
     # --- within
 
-    async def _until_open(self, timeout_s: float, wait: Wait | None) -> asyncio.Event:
+    async def _until_open(self, timeout_s: float, wait: AckLevel | None) -> asyncio.Event:
         """Wait for the topic's root at first, and later for room: without limit, or with `wait` until its time-out.
 
         Returns the place in the batcher's queue whose turn it is; the caller must leave it.
@@ -307,7 +307,7 @@ class Publisher:
             ) from problem
         return place
 
-    async def _until_turn(self, place: asyncio.Event, timeout_s: float, wait: Wait | None) -> None:
+    async def _until_turn(self, place: asyncio.Event, timeout_s: float, wait: AckLevel | None) -> None:
         async with asyncio.timeout(timeout_s) as patience:
             while not self._batcher.is_turn_of(place):
                 if self._batcher.limit > 0 and wait is None:

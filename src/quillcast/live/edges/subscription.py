@@ -32,7 +32,7 @@ _EVENT_BYTES = 192  # of an `Event` and the objects it refers to, without the by
 
 Item = TypeVar("Item")  # what a subscription yields: `Event`, or payloads as `bytes`
 Handler = Callable[[Item], Awaitable[None] | None]
-Make = Callable[[str, Block, int, int], tuple[Iterator[Item], Iterator[Any]]]
+MakeItems = Callable[[str, Block, int, int], tuple[Iterator[Item], Iterator[Any]]]
 """Makes the items of events `skip` to before `stop` of a block, and an iterator whose `length_hint` says how many are
 left. Raises `Malformed`."""
 
@@ -223,7 +223,7 @@ class DecodeCache:
         self.join_timeout_s = join_timeout_s
         self.shared: dict[str, None] = {}
         """Topics with several subscriptions. Most topics have one subscription, which needs no cache."""
-        self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
+        self._read: deque[tuple[Block, MakeItems[Any], list[Any]]] = deque()
         self._bytes = 0
 
     def serve(self, pump: Pump, peer: SubscribingPeer) -> None:
@@ -240,7 +240,7 @@ class DecodeCache:
             self._bytes = 0
 
     def read(
-        self, make: Make[Item], topic: str, block: Block, skip: int, stop: int
+        self, make: MakeItems[Item], topic: str, block: Block, skip: int, stop: int
     ) -> tuple[Iterator[Item], Iterator[Any]]:
         """The items of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
         if make in (events, recovered_events) and block.has_attributes:
@@ -274,7 +274,7 @@ class Subscription(Generic[Item]):
     def __init__(
         self,
         topic: str,
-        make: Make[Item],
+        make: MakeItems[Item],
         inbox: Inbox,
         decode_cache: DecodeCache,
         credentials: "Credentials | None" = None,
@@ -459,7 +459,7 @@ class Subscription(Generic[Item]):
             self._turn_events = 0
             return False
         block, skip, stop, position, recovered = inbox.blocks.popleft()
-        make: Make[Any] = recovered_events if recovered and self._make is events else self._make
+        make: MakeItems[Any] = recovered_events if recovered and self._make is events else self._make
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         inbox.turned_at = time.monotonic()

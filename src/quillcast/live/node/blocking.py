@@ -21,7 +21,7 @@ from quillcast.core.status.traces import TraceStatus
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.credentials import Credentials
-from quillcast.live.edges.batcher import Wait
+from quillcast.live.edges.batcher import AckLevel
 from quillcast.live.edges.publisher import TIMEOUT_S, Publisher
 from quillcast.live.edges.subscription import Event, Subscription
 from quillcast.live.node.node import Node
@@ -109,7 +109,7 @@ class BlockingNode:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, Any] | None = None,
-        wait: Wait | None = None,
+        wait: AckLevel | None = None,
         timeout_s: float = TIMEOUT_S,
         credentials: Credentials | None = None,
     ) -> None:
@@ -202,7 +202,7 @@ class BlockingPublisher:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, Any] | None = None,
-        wait: Wait | None = None,
+        wait: AckLevel | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Publish an event; see `Publisher.publish`."""
@@ -210,7 +210,9 @@ class BlockingPublisher:
             self._publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
         )
 
-    def publish_many(self, payloads: Iterable[bytes], *, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> int:
+    def publish_many(
+        self, payloads: Iterable[bytes], *, wait: AckLevel | None = None, timeout_s: float = TIMEOUT_S
+    ) -> int:
         """Publish an event for each payload, in order, in one call into the node; returns how many.
 
         `payloads` are read in the node's thread, so use a list or a fast iterable. With `wait` the call returns when
@@ -230,7 +232,7 @@ class BlockingPublisher:
 
         return self._loop.call(publish())
 
-    def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
+    def acknowledged(self, wait: AckLevel, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until everything published so far is acknowledged; see `Publisher.publish` for the errors."""
         self._loop.call(self._publisher.acknowledged(wait, timeout_s))
 

@@ -20,7 +20,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.overlay.routingtable import UNKNOWN
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
-from quillcast.protocol.topics.state.retention import total
+from quillcast.protocol.topics.memory.retention import total
 
 RATE_S_MIN = 1.0  # rates are measured over at least this time
 REFUSED = "refused_"

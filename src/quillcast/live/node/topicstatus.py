@@ -12,9 +12,9 @@ from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.memory.retention import reached, total
 from quillcast.protocol.topics.query_messages import Reader
-from quillcast.protocol.topics.state import lag
-from quillcast.protocol.topics.state.retention import reached, total
+from quillcast.protocol.topics.stability import lag
 from quillcast.protocol.topics.state.session import SessionState
 from quillcast.protocol.topics.state.tree import Tree
 

@@ -8,7 +8,7 @@ from quillcast.core.status.trees import TreeChannel, TreePeer, TreeStatus, Unres
 from quillcast.live.node.topicstatus import subscriber_lag, term_shown, topic_settings
 from quillcast.protocol.scopes.messages import Carrier, ShownChannel
 from quillcast.protocol.topics.query_messages import Branch, Reader
-from quillcast.protocol.topics.state.lag import events_together, unacknowledged
+from quillcast.protocol.topics.stability.lag import events_together, unacknowledged
 
 Branches = Mapping[bytes, Branch]
 """The answers of peers, by nodeId."""

@@ -39,7 +39,7 @@ from quillcast.core.host import Inputs
 from quillcast.live.runtime.yielding import Yielding
 
 T = TypeVar("T")
-Call = tuple[Callable[..., object], tuple[Any, ...]]
+DelayedCall = tuple[Callable[..., object], tuple[Any, ...]]
 
 SLACK_S = 0.005  # how long a timer waits for the end of a turn; a guess: no time-out is that precise
 
@@ -57,10 +57,10 @@ class Pump:
         self.at_rest: Callable[[], object] = _nothing
         """Called in phase 5, when no other peer waits for this one."""
         self._yield_cpu = (yielding or Yielding()).yield_cpu
-        self._deferred: deque[Call] = deque()
+        self._deferred: deque[DelayedCall] = deque()
         self._deliveries: deque[Callable[[], None]] = deque()
-        self._soon: deque[Call] = deque()
-        self._due: deque[Call] = deque()
+        self._soon: deque[DelayedCall] = deque()
+        self._due: deque[DelayedCall] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
         self._delivering = False
         self.turning = False
@@ -136,7 +136,7 @@ class Pump:
         finally:
             self._delivering = False
 
-    def _turn_of(self, waiting: deque[Call]) -> None:
+    def _turn_of(self, waiting: deque[DelayedCall]) -> None:
         """Run everything in this queue as one turn. An error of one call only delays the others."""
         if not waiting:
             return

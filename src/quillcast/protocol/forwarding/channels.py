@@ -13,7 +13,7 @@ from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.ledger import Run, RunsByTerm, runs_of
 from quillcast.protocol.forwarding.log import Log
 
-Filter = Callable[[Bundle], Bundle | None]
+BundleFilter = Callable[[Bundle], Bundle | None]
 """Decides per bundle, from its envelope: the bundle (or a copy with tags) enters, or None stops it."""
 
 
@@ -118,7 +118,7 @@ class Channel:
 
     __slots__ = ("backlog", "cursor", "filter", "sink")
 
-    def __init__(self, sink: Sink, cursor: int, filter_: Filter | None = None) -> None:
+    def __init__(self, sink: Sink, cursor: int, filter_: BundleFilter | None = None) -> None:
         """`cursor` is the serial in the log at which the channel starts."""
         self.sink, self.cursor, self.filter = sink, cursor, filter_
         self.backlog = _NO_BACKLOG  # bundles of ended terms that the sink is owed and had no room for
@@ -131,7 +131,7 @@ class Channel:
         """Skip what stands before a serial in the log: it is gone, or is not for this channel."""
         self.cursor = max(self.cursor, cursor)
 
-    def lead(self, sink: Sink, filter_: Filter | None) -> None:
+    def lead(self, sink: Sink, filter_: BundleFilter | None) -> None:
         """Where it leads from now on, and what enters."""
         self.sink, self.filter = sink, filter_
 

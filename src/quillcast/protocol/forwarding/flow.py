@@ -21,7 +21,7 @@ from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
 from quillcast.protocol.forwarding.past_terms import NO_PAST, AgedEnd, PastTerms
 from quillcast.protocol.forwarding.stream import (
     EndedStream,
-    Held,
+    HeldTerms,
     OwnSourceStream,
     RootStream,
     SourceStream,
@@ -250,7 +250,7 @@ class Flow:
         """Whether this peer remembers this term, live or ended."""
         return self.live(term) is not None or term in self.past or term in self.past.forgotten
 
-    def held(self, now: float) -> Held:
+    def held(self, now: float) -> HeldTerms:
         """How far the latest ended terms went and what is kept of them, for neighbours that miss some events."""
         return self.past.held(now, self.disowns) if self.past else ()
 

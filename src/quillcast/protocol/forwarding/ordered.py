@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact
-from quillcast.protocol.forwarding.channels import Filter, PeerSink, Sink
+from quillcast.protocol.forwarding.channels import BundleFilter, PeerSink, Sink
 
 
 class Way(NamedTuple):
     """An ordered channel: where it leads to, and what enters it."""
 
     sink: PeerSink
-    enters: Filter
-    enters_link: Filter
+    enters: BundleFilter
+    enters_link: BundleFilter
     """The same where it is a link of the tree, too: a child or parent may have nothing else to rely on."""
 
 
@@ -21,9 +21,9 @@ class Ordered(NamedTuple):
     """The channels of one topic, by the peers to which they lead."""
 
     ways: Mapping[bytes, Way]
-    others: Filter | None = None
+    others: BundleFilter | None = None
     """What a bundle turns into on a link of the tree to anybody else."""
-    within: Filter | None = None
+    within: BundleFilter | None = None
     """The same on a link to a parent to whom channels lead as well, though none from here."""
     heads: frozenset[bytes] | None = None
     """On the path to such a parent is one of these; None: all peers are such."""
@@ -39,7 +39,7 @@ class Ordered(NamedTuple):
             return self.outwards(standing.contact)
         return standing.plain()
 
-    def to_child(self, node: bytes, wanted: Filter | None) -> Filter | None:
+    def to_child(self, node: bytes, wanted: BundleFilter | None) -> BundleFilter | None:
         """The filter of a link to a child, where the tree's own policy wants this one."""
         way = self.ways.get(node)
         own = way.enters_link if way is not None else self.others
@@ -47,7 +47,7 @@ class Ordered(NamedTuple):
             return own or wanted
         return _chained(wanted, own)
 
-    def to_parent(self, node: bytes, path: Sequence[bytes]) -> Filter | None:
+    def to_parent(self, node: bytes, path: Sequence[bytes]) -> BundleFilter | None:
         """The filter of the link to the parent, which has this path from the root."""
         way = self.ways.get(node)
         if way is not None:
@@ -56,7 +56,7 @@ class Ordered(NamedTuple):
         return self.within if is_within else self.others
 
 
-class Decision(NamedTuple):
+class ChannelDecision(NamedTuple):
     """What the ordered channels to a peer do with a bundle, for display."""
 
     channel: str = ""
@@ -67,7 +67,7 @@ class Decision(NamedTuple):
     """Why the bundle does not take it."""
 
 
-def _chained(first: Filter, second: Filter) -> Filter:
+def _chained(first: BundleFilter, second: BundleFilter) -> BundleFilter:
     def enters(bundle: Bundle) -> Bundle | None:
         entering = first(bundle)
         return second(entering) if entering is not None else None

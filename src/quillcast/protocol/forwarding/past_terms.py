@@ -8,7 +8,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX, Forgotten
 from quillcast.protocol.forwarding.ledger import runs_of, sequences_of
-from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream, told_age
+from quillcast.protocol.forwarding.stream import EndedStream, HeldTerms, Stream, told_age
 
 TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow soon after a partition
 HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
@@ -104,7 +104,7 @@ class PastTerms(dict[Term, EndedStream]):
         since = self.forgotten.since.get(term)
         return None if since is None else told_age(now - since)
 
-    def held(self, now: float, disowns: Callable[[Term], bool]) -> Held:
+    def held(self, now: float, disowns: Callable[[Term], bool]) -> HeldTerms:
         """How far the latest terms went and what is kept of them, except for terms that this peer disowns."""
 
         def offered(past: EndedStream) -> tuple[Range, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Container
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.forwarding.channels import Filter
+from quillcast.protocol.forwarding.channels import BundleFilter
 
 
 class Place(NamedTuple):
@@ -29,7 +29,7 @@ class ChannelSpec(NamedTuple):
     """A channel that a policy wants: to which member, and with which filter."""
 
     to: Contact
-    filter: Filter | None = None
+    filter: BundleFilter | None = None
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ GAPS_MAX = 64
 AGE_BITS = 3  # of an age that others are told: it is accurate to a quarter, at worst
 AGE_UNIT_MS = 125  # or to this, if that is more; a guess, so that not every report has another age
 
-Held = tuple[tuple[Term, int, tuple[Range, ...], int, int | None], ...]
+HeldTerms = tuple[tuple[Term, int, tuple[Range, ...], int, int | None], ...]
 """Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it.
 
 The last number says for how many milliseconds all its events have been there at least; None: that is not known.

@@ -26,7 +26,7 @@ from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repaired, Repeated
-from quillcast.protocol.forwarding.channels import Channel, Filter
+from quillcast.protocol.forwarding.channels import BundleFilter, Channel
 from quillcast.protocol.forwarding.discarding import forget
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
@@ -73,9 +73,9 @@ class ForwardingTable:
         self.host = host
         self.budget = Budget(budget_bytes)
         self.flows: dict[bytes, Flow] = {}
-        self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
-        self.borders: Mapping[bytes, Filter] = EMPTY  # what bundles without a record pass that enter a scope here
-        self.recorded: Filter = lambda bundle: bundle  # what bundles with a routing record pass when they arrive
+        self.entrances: dict[bytes, BundleFilter] = {}  # what bundles of a topic pass before they are recorded
+        self.borders: Mapping[bytes, BundleFilter] = EMPTY  # what bundles without a record pass that enter a scope here
+        self.recorded: BundleFilter = lambda bundle: bundle  # what bundles with a routing record pass when they arrive
         self.listener: FlowListener = _Nobody(host)
         self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer does not know yet
         self.repeats = 0
@@ -86,15 +86,15 @@ class ForwardingTable:
         """Set the control plane that is told about bundles."""
         self.listener = listener
 
-    def enter_by(self, topic: bytes, entrance: Filter) -> None:
+    def enter_by(self, topic: bytes, entrance: BundleFilter) -> None:
         """Let bundles of a topic pass this filter before they are recorded."""
         self.entrances[topic] = entrance
 
-    def guard(self, borders: Mapping[bytes, Filter]) -> None:
+    def guard(self, borders: Mapping[bytes, BundleFilter]) -> None:
         """Let bundles without a routing record pass the filter of their topic, where they enter a scope."""
         self.borders = borders
 
-    def pass_recorded(self, recorded: Filter) -> None:
+    def pass_recorded(self, recorded: BundleFilter) -> None:
         """Let bundles with a routing record pass this filter when they arrive."""
         self.recorded = recorded
 

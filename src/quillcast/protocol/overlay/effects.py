@@ -44,5 +44,5 @@ class Activate(msgspec.Struct, frozen=True):
     """This peer is the first of its ring."""
 
 
-Effect = MembersChanged | Settled | SearchRing | JoinThrough | FirstState | Introduced | Activate
-Effects = Iterator[Effect]
+OverlayEffect = MembersChanged | Settled | SearchRing | JoinThrough | FirstState | Introduced | Activate
+Effects = Iterator[OverlayEffect]

@@ -8,7 +8,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number
 
 Contacts = tuple[Contact, ...]
-Key = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+RingKey = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
 """A round-trip time in seconds. More than an hour is an error."""
 
@@ -19,7 +19,7 @@ ScopeName = Annotated[str, Meta(max_length=64)]
 class Routed(Message, frozen=True, tag=20):
     """Acknowledge at once. Then pass `payload` to `forward` and send it on, or to `deliver` if no peer is closer."""
 
-    key: Key
+    key: RingKey
     source: Contact
     """The peer that called `route`. With `number` it identifies the message, so that no peer delivers it twice."""
     number: Number
@@ -33,7 +33,7 @@ class Routed(Message, frozen=True, tag=20):
 class Relay(Message, frozen=True, tag=36):
     """Route the payload onwards: the sender has no place in the ring, and must not be taken for a member."""
 
-    key: Key
+    key: RingKey
     source: Contact
     number: Number
     hops: Number
@@ -44,7 +44,7 @@ class Relay(Message, frozen=True, tag=36):
 class RoutedAck(Message, frozen=True, tag=21):
     """The sender accepted the routed message: forget it."""
 
-    source: Key
+    source: RingKey
     number: Number
 
 
@@ -103,7 +103,7 @@ class LeafSetDigest(Message, frozen=True, tag=27):
 class MemberLost(Message, frozen=True, tag=28):
     """The sender lost a member of its leaf set. If you have it too, probe it at once."""
 
-    node_id: Key
+    node_id: RingKey
 
 
 class Leaving(Message, frozen=True, tag=29):

@@ -17,11 +17,11 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.distances import Distances
 from quillcast.protocol.overlay.effects import (
     Activate,
-    Effect,
     FirstState,
     Introduced,
     JoinThrough,
     MembersChanged,
+    OverlayEffect,
     SearchRing,
     Settled,
 )
@@ -64,7 +64,7 @@ from quillcast.protocol.overlay.tables import Tables
 _COMPANY = 8  # peers asked at once by a peer that lost all its members; a guess
 
 
-_HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Iterable[Effect] | None]]] = {
+_HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Iterable[OverlayEffect] | None]]] = {
     Routed: attrgetter("router.accept"),
     RoutedAck: attrgetter("router.acknowledged"),
     Direct: attrgetter("router.arrived"),
@@ -81,7 +81,7 @@ _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Ite
     RowRequest: attrgetter("maintenance.requested"),
     Row: attrgetter("maintenance.row"),
 }
-_TIMERS: dict[type[Timer], Callable[["Pastry"], Callable[[Any], Iterable[Effect] | None]]] = {
+_TIMERS: dict[type[Timer], Callable[["Pastry"], Callable[[Any], Iterable[OverlayEffect] | None]]] = {
     AckDue: attrgetter("router.ack_due"),
     ProbesDue: attrgetter("agreement.due"),
     MaintenanceDue: attrgetter("maintain"),
@@ -392,7 +392,7 @@ class Pastry:
 
     # Effects of the parts
 
-    def _carry_out(self, effects: Iterable[Effect] | None) -> None:
+    def _carry_out(self, effects: Iterable[OverlayEffect] | None) -> None:
         """Carry out the effects of a part one by one, each before the part continues."""
         for effect in effects or ():
             match effect:

@@ -19,7 +19,7 @@ from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import Direct, JoinRequest, Relay, Routed, RoutedAck
 from quillcast.protocol.overlay.routes import Routes
 
-Name = bytes
+RoutedId = bytes
 """The peer that routed a message, and its number: one value, because tens of thousands are remembered."""
 
 """The identity of a routed message: the peer that first routed it, and its number there."""
@@ -73,8 +73,8 @@ class Router:
         self.join_help = join_help
         self.application: Application = NoApplication()
         self._next_number = int.from_bytes(host.incarnation[:3], "big") << 32  # new numbers at each start
-        self._pending: dict[Name, Pending] = {}
-        self._seen: dict[Name, int] = {}
+        self._pending: dict[RoutedId, Pending] = {}
+        self._seen: dict[RoutedId, int] = {}
         self._held: list[tuple[Contact, Routed, float]] = []  # with their arrival times
 
     def serve(self, application: Application) -> None:
@@ -198,7 +198,7 @@ class Router:
         else:
             self.application.deliver(inner, routed.key, routed.source)
 
-    def _note(self, name: Name, hops: int) -> None:
+    def _note(self, name: RoutedId, hops: int) -> None:
         if name not in self._seen and len(self._seen) >= self.config.seen_max:
             del self._seen[next(iter(self._seen))]
         self._seen[name] = hops
@@ -296,5 +296,5 @@ class Router:
         assert not (self.lifecycle.active and self._held), "an active peer holds messages back"
 
 
-def _name(source: bytes, number: int) -> Name:
+def _name(source: bytes, number: int) -> RoutedId:
     return source + number.to_bytes(8)

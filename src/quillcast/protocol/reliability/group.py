@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.milestones import ToldMilestones
-from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.forwarding.stream import HeldTerms
 from quillcast.protocol.security.access import Warrant
 
 
@@ -21,7 +21,7 @@ class GroupMember(NamedTuple):
     """A neighbour in the group, and what it reports to hold of ended terms."""
 
     contact: Contact
-    held: Held
+    held: HeldTerms
 
 
 class Peers(NamedTuple):

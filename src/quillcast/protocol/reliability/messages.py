@@ -15,7 +15,7 @@ from quillcast.protocol.security.access import Warrant
 PROTOCOL_NAME_MAX = 32  # characters of a recovery protocol's name
 RELAYS_MAX = 64  # members that pass one message on: for a thousand members; a guess
 WORD_BYTES_MAX = 32 << 10  # of one word of such an agent; a guess: thousands of ranges
-Wanted = Annotated[list[Range], Meta(max_length=RANGES_MAX)]
+WantedRanges = Annotated[list[Range], Meta(max_length=RANGES_MAX)]
 """The indexes that a peer misses, the first ones if these are many."""
 Relays = Annotated[int, Meta(ge=0, le=RELAYS_MAX)]
 """How many members may still pass a message on. One that never comes round ends there."""
@@ -26,7 +26,7 @@ class Fetch(Message, frozen=True, tag=70):
 
     topic: WireId
     term: AnyTerm
-    ranges: Wanted
+    ranges: WantedRanges
     due: bool = False
     """Send the first one at once, even without credit: full buffers wait for it, and will return its credit."""
     warrant: Warrant | None = None
@@ -53,7 +53,7 @@ class FetchFromRoot(Message, frozen=True, tag=72):
 
     topic: WireId
     term: AnyTerm
-    ranges: Wanted
+    ranges: WantedRanges
     asker: Contact
     warrant: Warrant | None = None
     due: bool = False
@@ -65,7 +65,7 @@ class FetchFromSource(Message, frozen=True, tag=73):
 
     topic: WireId
     term: AnyTerm
-    ranges: Wanted
+    ranges: WantedRanges
     asker: Contact
     warrant: Warrant | None = None
     due: bool = False

@@ -106,7 +106,7 @@ class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Spec: TypeAlias = Address | Multicast | Ask | Subchannels
-Answers: TypeAlias = Callable[[Party, bytes], Spec | None]
+SpecOf: TypeAlias = Callable[[Party, bytes], Spec | None]
 """What the manager of a scope answered for a topic; None: nothing yet."""
 
 
@@ -213,7 +213,7 @@ def aside(order: ChannelOrder) -> ChannelOrder:
     return msgspec.structs.replace(order, constraints=tuple(each._replace(beside=True) for each in order.constraints))
 
 
-def leaves(order: ChannelOrder, answers: Answers) -> Iterator[ChannelOrder]:
+def leaves(order: ChannelOrder, answers: SpecOf) -> Iterator[ChannelOrder]:
     """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked."""
     topic, depth, *_ = order.constraints[0]
     if depth + len(order.label.target) - 1 > DEPTH_MAX:

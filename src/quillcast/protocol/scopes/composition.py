@@ -16,13 +16,13 @@ import msgspec
 from quillcast.core.messages import Contact
 from quillcast.core.multicast import parse
 from quillcast.protocol.scopes.channels import (
-    Answers,
     Ask,
     ChannelOrder,
     Constraint,
     Multicast,
     Rate,
     Spec,
+    SpecOf,
     Subchannel,
     Subchannels,
     aside,
@@ -39,7 +39,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle, Role, does
 from quillcast.protocol.scopes.policies import called
-from quillcast.protocol.scopes.policies.links import Pair, build_tree
+from quillcast.protocol.scopes.policies.links import Link, build_tree
 from quillcast.protocol.scopes.policy import ALL, Group, NoAnswer, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
 from quillcast.protocol.scopes.reach import carried, unreached
@@ -73,7 +73,7 @@ class ScopeContext(NamedTuple):
     """Does the scope take part in the overlay's tree for nobody else?"""
     outgoing: tuple[ChannelOrder, ...]
     """The channels that its superscope ordered of it."""
-    answers: Answers
+    answers: SpecOf
     round_trip: Callable[[bytes, bytes], float | None]
     """From a peer that speaks for a member to a party, in seconds."""
     seats: tuple[int, ...] | None = None
@@ -237,7 +237,7 @@ class Composition:
             self.swap.carry_by(self._between_members(self.swap.channels))
         self._choose_links()
 
-    def _bridge(self, former: Sequence[Pair]) -> None:
+    def _bridge(self, former: Sequence[Link]) -> None:
         """Until channels lead to members that came, or lost the one above them, links carry everything there.
 
         While the policy gives no answer, they do so wherever its channels do not lead.
@@ -535,14 +535,14 @@ class Composition:
             links = self._spanning(self.kept.links) if to_all else tuple(channels)
         self.kept.link(self._whole(links), records=records)
 
-    def _whole(self, links: tuple[Pair, ...]) -> tuple[Pair, ...]:
+    def _whole(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
         """Links that lead to all receivers, also to those that a policy without an answer does not know of."""
         if self.unanswered is None:
             return links
         standing = tuple(dict.fromkeys((*links, *self.kept.links)))
         return self._spanning(standing, max((LINKS_MAX, *Counter(source for source, _ in links).values())))
 
-    def _spanning(self, standing: Sequence[Pair], children_max: int = LINKS_MAX) -> tuple[Pair, ...]:
+    def _spanning(self, standing: Sequence[Link], children_max: int = LINKS_MAX) -> tuple[Link, ...]:
         """Links of a tree from the entry point to all receivers, which keeps the present ones."""
         departing = (label for label in self.departing if label in self.members)
         nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers, *departing])
@@ -733,12 +733,12 @@ def _left_to_links(mechanism: str) -> Filter:
     return Larger(parse(mechanism).bundle_bytes_max) if mechanism else NO_BUNDLE
 
 
-def _shortest(channels: Iterable[Pair], entry: tuple[int, ...]) -> list[Pair]:
+def _shortest(channels: Iterable[Link], entry: tuple[int, ...]) -> list[Link]:
     """The shortest paths from the entry point."""
     below = dict[int, list[int]]()
     for source, target in channels:
         below.setdefault(source, []).append(target)
-    around, reached, ways = [*entry], dict.fromkeys(entry), list[Pair]()
+    around, reached, ways = [*entry], dict.fromkeys(entry), list[Link]()
     for at in around:
         for other in below.get(at, ()):
             if other not in reached:

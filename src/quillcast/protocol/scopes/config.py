@@ -21,7 +21,7 @@ from quillcast.protocol.scopes.messages import ClientRights
 from quillcast.protocol.scopes.policies import BUILT_IN, reworded
 from quillcast.protocol.security.access import is_principal
 
-Place = tuple[str | int, ...]
+TomlPath = tuple[str | int, ...]
 """Where something is in a file: the keys and indexes that lead there."""
 
 _NAME, _SUPERSCOPE = r"^[a-z0-9][a-z0-9._-]*$", r"^[a-z0-9][a-z0-9._-]{0,63}(@[^@\s]+)?$"
@@ -104,8 +104,8 @@ class SampleTable(msgspec.Struct, frozen=True, kw_only=True):
 class CustomTable(msgspec.Struct, frozen=True, kw_only=True):
     """See `filters.Custom`."""
 
-    name: filters.Name
-    arguments: dict[filters.Name, filters.Value] = {}
+    name: filters.FilterName
+    arguments: dict[filters.FilterName, filters.Value] = {}
 
 
 class FilterTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"except_": "except"}):
@@ -232,16 +232,16 @@ class Described(NamedTuple):
 
     file: str
     scope: ScopeFile
-    lines: Mapping[Place, int]
+    lines: Mapping[TomlPath, int]
     faults: tuple[Fault, ...] = ()
-    wrong: frozenset[Place] = frozenset()
+    wrong: frozenset[TomlPath] = frozenset()
     """The places of what the scope lacks because of a fault: it has defaults there."""
 
-    def fault(self, place: Place, text: str) -> Fault:
+    def fault(self, place: TomlPath, text: str) -> Fault:
         """Note a fault at a place, or at the nearest place before it that has a line of its own."""
         return Fault(self.file, _line(self.lines, place), text)
 
-    def sound(self, place: Place) -> bool:
+    def sound(self, place: TomlPath) -> bool:
         """Is a place free of faults, with what is in it and around it, so that it can be checked further?"""
         return not any(place[: len(wrong)] == wrong[: len(place)] for wrong in self.wrong)
 
@@ -299,10 +299,10 @@ class _Reading:
     """Converts tables to structs, with defaults in place of wrong values, and notes all faults."""
 
     def __init__(self) -> None:
-        self.faults: list[tuple[Place, str]] = []
-        self.wrong: dict[Place, None] = {}
+        self.faults: list[tuple[TomlPath, str]] = []
+        self.wrong: dict[TomlPath, None] = {}
 
-    def struct(self, told: Mapping[str, Any], kind: type[msgspec.Struct], place: Place) -> Any:
+    def struct(self, told: Mapping[str, Any], kind: type[msgspec.Struct], place: TomlPath) -> Any:
         """None: it lacks something that has no default."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         values = dict[str, Any]()
@@ -320,7 +320,7 @@ class _Reading:
             values[key] = _STAND_INS[key]
         return kind(**values)
 
-    def _value(self, value: Any, kind: type[msgspec.Struct], field: msgspec.structs.FieldInfo, place: Place) -> Any:
+    def _value(self, value: Any, kind: type[msgspec.Struct], field: msgspec.structs.FieldInfo, place: TomlPath) -> Any:
         """None: it is wrong."""
         inner = _TABLES.get(kind, {}).get(field.encode_name)
         if inner is not None and isinstance(value, list) and field.encode_name in _LISTS:
@@ -330,10 +330,10 @@ class _Reading:
             return self._table(value, inner, place)
         return self._converted(value, field.type, place)
 
-    def _table(self, value: Any, kind: type[msgspec.Struct], place: Place) -> Any:
+    def _table(self, value: Any, kind: type[msgspec.Struct], place: TomlPath) -> Any:
         return self.struct(value, kind, place) if isinstance(value, dict) else self._converted(value, kind, place)
 
-    def _converted(self, value: Any, kind: Any, place: Place) -> Any:
+    def _converted(self, value: Any, kind: Any, place: TomlPath) -> Any:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
@@ -345,7 +345,7 @@ class _Reading:
             self.wrong[where] = None
             return None
 
-    def _unknown(self, place: Place, known: Mapping[str, Any]) -> None:
+    def _unknown(self, place: TomlPath, known: Mapping[str, Any]) -> None:
         *table, key = place
         near = get_close_matches(str(key), known, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
@@ -353,7 +353,7 @@ class _Reading:
         self.wrong.update(((*table, each), None) for each in (key, *near))
 
 
-def _faults(scope: ScopeFile) -> Iterator[tuple[Place, str]]:
+def _faults(scope: ScopeFile) -> Iterator[tuple[TomlPath, str]]:
     yield from _admission_faults(scope.admission)
     yield from _operator_faults(scope.operators)
     if scope.channels.multicast:
@@ -402,19 +402,19 @@ def _multicast_faults(scope: ScopeFile) -> Iterator[str]:
         yield 'no rule has a policy that uses multicast: write policy = "ip_multicast" in one, or set multicast = false'
 
 
-def _admission_faults(admission: Admission) -> Iterator[tuple[Place, str]]:
+def _admission_faults(admission: Admission) -> Iterator[tuple[TomlPath, str]]:
     if not (admission.members or admission.join_line or admission.certificate):
         yield ("admission",), "nobody can be admitted; give members, join_line = true, or a certificate's attributes"
     yield from _party_faults(("admission",), admission.members, admission.certificate)
 
 
-def _operator_faults(operators: Sequence[str]) -> Iterator[tuple[Place, str]]:
+def _operator_faults(operators: Sequence[str]) -> Iterator[tuple[TomlPath, str]]:
     for who in operators:
         if not is_principal(who):
             yield ("operators",), f"operator {who!r} is not a principal; `quillcast credentials show FILE` prints it"
 
 
-def _allowed_faults(place: Place, allowed: Allowed | None, doing: str) -> Iterator[tuple[Place, str]]:
+def _allowed_faults(place: TomlPath, allowed: Allowed | None, doing: str) -> Iterator[tuple[TomlPath, str]]:
     if allowed is None:
         return
     if allowed.members is None and not allowed.certificate:
@@ -422,7 +422,9 @@ def _allowed_faults(place: Place, allowed: Allowed | None, doing: str) -> Iterat
     yield from _party_faults(place, allowed.members or (), allowed.certificate)
 
 
-def _party_faults(place: Place, members: Sequence[str], certificate: Mapping[str, str]) -> Iterator[tuple[Place, str]]:
+def _party_faults(
+    place: TomlPath, members: Sequence[str], certificate: Mapping[str, str]
+) -> Iterator[tuple[TomlPath, str]]:
     for member in members:
         if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_BYTES}}}|[a-z0-9][a-z0-9._-]{{0,63}}", member) or (
             re.fullmatch(r"[0-9a-f]{17,}", member) and len(member) != 2 * ID_BYTES
@@ -495,11 +497,11 @@ def _two_roots(described: Sequence[Described]) -> Iterator[Fault]:
 # Where things are
 
 
-def lines_of(text: str) -> dict[Place, int]:
+def lines_of(text: str) -> dict[TomlPath, int]:
     """The line of each table and key. Keys of inline tables have none."""
-    lines: dict[Place, int] = {(): 1}
-    table: Place = ()
-    counts: dict[Place, int] = {}
+    lines: dict[TomlPath, int] = {(): 1}
+    table: TomlPath = ()
+    counts: dict[TomlPath, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]", line):
             table = tuple(_key_parts(header[2]))
@@ -521,27 +523,27 @@ def _key_parts(key: str) -> list[str]:
     return [part.strip().strip("\"'") for part in key.split(".")]
 
 
-def _line(lines: Mapping[Place, int], place: Place) -> int:
+def _line(lines: Mapping[TomlPath, int], place: TomlPath) -> int:
     """The line of a place, or of the nearest one around it."""
     return lines[next(place[:length] for length in range(len(place), -1, -1) if place[:length] in lines)]
 
 
-def _named(place: Place) -> str:
+def _named(place: TomlPath) -> str:
     """As errors of msgspec name it: `topics[0].policy`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
 
 
-def _at(place: Place, text: str) -> str:
+def _at(place: TomlPath, text: str) -> str:
     return f"{_named(place)}: {text}" if place else text
 
 
-def _inside(value: Any, place: Place) -> Any:
+def _inside(value: Any, place: TomlPath) -> Any:
     for key in place:
         value = value[key]
     return value
 
 
-def _place(error: str) -> Place:
+def _place(error: str) -> TomlPath:
     """The place that an error of msgspec names: it ends in "- at `$.topics[0].policy`"."""
     _, _, where = error.partition(" - at `$")
     found = re.findall(r"\.(\w+)|\[(\d+)\]", where)

@@ -22,7 +22,7 @@ from typing import NamedTuple, get_args
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.multicast import parse
-from quillcast.protocol.scopes.filters import Customs, Decision, Either, Every, Except, Filter, Modulo, compiled
+from quillcast.protocol.scopes.filters import Customs, Either, EnvelopeFilter, Every, Except, Filter, Modulo, compiled
 from quillcast.protocol.scopes.policy import (
     ALL,
     Delivery,
@@ -45,7 +45,7 @@ class Nonconforming(LocalError):
     """A policy broke a rule; the text says which one, and in which group."""
 
 
-class Report(NamedTuple):
+class Conformance(NamedTuple):
     """What `check` saw of a policy that keeps the rules."""
 
     delivery: Delivery
@@ -75,7 +75,7 @@ def check(
     *,
     customs: Customs | None = None,
     sizes: Iterable[int] = SIZES,
-) -> Report:
+) -> Conformance:
     """Check a policy, as the module says. Raises `Nonconforming`.
 
     Args:
@@ -86,7 +86,7 @@ def check(
     """
     if policy.delivery not in get_args(Delivery):
         raise Nonconforming(f"delivery is {policy.delivery!r}; choose one of {', '.join(get_args(Delivery))}")
-    report = Report(policy.delivery, 0, 0, 0, 0)
+    report = Conformance(policy.delivery, 0, 0, 0, 0)
     for size in sizes:
         for number in range(_HISTORIES):
             standing: tuple[WantedChannel, ...] = ()
@@ -99,7 +99,7 @@ def check(
                 except Nonconforming as broken:
                     raise Nonconforming(f"{broken} ({_told(step.group)})") from None
                 changes = len(set(wanted) ^ set(standing)) if step.small_change else 0
-                report = Report(
+                report = Conformance(
                     policy.delivery,
                     report.groups + 1,
                     max(report.fan_out, fan_out(wanted)),
@@ -218,7 +218,7 @@ def _broken(delivery: Delivery, counts: list[int]) -> str:
 def _copies(
     group: Group,
     outgoing: Mapping[int, list[WantedChannel]],
-    decide: Mapping[Filter, Decision],
+    decide: Mapping[Filter, EnvelopeFilter],
     origin: int,
     serial: int,
 ) -> Counter[int]:

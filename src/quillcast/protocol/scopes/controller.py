@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Since, Spec, leaves, superimposed
-from quillcast.protocol.scopes.effects import Effect, Install, Measure, Remove, Send
+from quillcast.protocol.scopes.effects import Install, Measure, Remove, ScopeEffect, Send
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
 from quillcast.protocol.scopes.messages import (
@@ -51,22 +51,22 @@ class LocalController:
 
     # ---- inputs
 
-    def begin(self, now: float) -> list[Effect]:
+    def begin(self, now: float) -> list[ScopeEffect]:
         """Register with the owners."""
         self.membership.begin(now)
         return self._settle()
 
-    def found(self, party: Party) -> list[Effect]:
+    def found(self, party: Party) -> list[ScopeEffect]:
         """The manager of an owner runs at this peer."""
         self.membership.found(party)
         return self._settle()
 
-    def take_part(self, role: Role) -> list[Effect]:
+    def take_part(self, role: Role) -> list[ScopeEffect]:
         """Publish or subscribe; with neither, stop taking part in the topic."""
         self.membership.set_role(role.topic, role if role.takes_part else None)
         return self._settle()
 
-    def received(self, message: ControlMessage, now: float) -> list[Effect]:
+    def received(self, message: ControlMessage, now: float) -> list[ScopeEffect]:
         """A message of an owner or receiver."""
         match message:
             case Orders():
@@ -83,24 +83,24 @@ class LocalController:
                 return self._measure(message)
         return self._settle()
 
-    def measured(self, peer: bytes, seconds: float | None) -> list[Effect]:
+    def measured(self, peer: bytes, seconds: float | None) -> list[ScopeEffect]:
         """The round trip to a peer was measured: tell the owners that asked. None: it cannot be reached."""
         asking = self.measuring.pop(peer, {})
         if seconds is None:
             return []
         return [Send(owner, Measured(id_, self.me.id, to, seconds)) for (id_, to), owner in asking.items()]
 
-    def outdated(self, scope: bytes, topics: Iterable[tuple[bytes, Since]]) -> list[Effect]:
+    def outdated(self, scope: bytes, topics: Iterable[tuple[bytes, Since]]) -> list[ScopeEffect]:
         """Another member knows of entry points that were chosen later than those of which this peer knows."""
         self.membership.outdated(scope, topics)
         return self._settle()
 
-    def outer_parent(self, topic: bytes, parent: Contact) -> list[Effect]:
+    def outer_parent(self, topic: bytes, parent: Contact) -> list[ScopeEffect]:
         """This peer is its scope's entry point for a topic, and has this parent outside."""
         owner = self.membership.ordering(topic)
         return [Send(owner, OuterParent(owner.id, self.me.id, topic, parent))] if owner is not None else []
 
-    def passed(self, now: float, *, behind: bool = False) -> list[Effect]:
+    def passed(self, now: float, *, behind: bool = False) -> list[ScopeEffect]:
         """Time passed: send keep-alives. Call it several times per lease.
 
         `behind`: this peer misses bundles that it knew of at the last call, in topics whose channels change.
@@ -109,13 +109,13 @@ class LocalController:
         self.requests.beat()
         return [*self.membership.beat(behind=behind), *self._settle()]
 
-    def leave(self) -> list[Effect]:
+    def leave(self) -> list[ScopeEffect]:
         """Leave all owners and channels."""
-        effects: list[Effect] = [*self.membership.leave(), *self.requests.want({}), *map(Remove, self.channels)]
+        effects: list[ScopeEffect] = [*self.membership.leave(), *self.requests.want({}), *map(Remove, self.channels)]
         self.channels = ()
         return effects
 
-    def _measure(self, message: MeasureRoundTrips) -> list[Effect]:
+    def _measure(self, message: MeasureRoundTrips) -> list[ScopeEffect]:
         owner = self.membership.owners.get(message.owner)
         if owner is None:
             return []
@@ -125,10 +125,10 @@ class LocalController:
 
     # ---- channels
 
-    def _settle(self) -> list[Effect]:
+    def _settle(self) -> list[ScopeEffect]:
         wanted = dict[Party, ChannelWish]()
         channels = superimposed(self._resolved(wanted))
-        effects: list[Effect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
+        effects: list[ScopeEffect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
         before, after = _by_name(self.channels), _by_name(channels)
         effects += [Install(channel) for name, channel in after.items() if before.get(name) != channel]
         effects += [Remove(channel) for name, channel in before.items() if name not in after]
@@ -179,8 +179,8 @@ class LocalController:
         return any(channel.misroutes(topic, record) for channel in self.channels)
 
 
-Name = tuple[ChannelLabel, Spec, object]
+OrderKey = tuple[ChannelLabel, Spec, object]
 
 
-def _by_name(channels: Iterable[ChannelOrder]) -> dict[Name, ChannelOrder]:
+def _by_name(channels: Iterable[ChannelOrder]) -> dict[OrderKey, ChannelOrder]:
     return {(channel.label, channel.spec, channel.filter): channel for channel in channels}

@@ -19,7 +19,7 @@ from quillcast.protocol.scopes.records import decode, encode
 ROUTES_MAX = 256  # per channel: a bundle of one topic comes with few different records, one per origin and way here
 
 
-def crossing(order: ChannelOrder, begun: Callable[[Envelope], bytes], customs: Customs) -> channels.Filter:
+def crossing(order: ChannelOrder, begun: Callable[[Envelope], bytes], customs: Customs) -> channels.BundleFilter:
     """The bundle as it leaves over this channel; None if it does not take it.
 
     `begun` gives the record of bundles that have none, because they start here. Records of others

@@ -51,4 +51,4 @@ class Measure(msgspec.Struct, frozen=True):
     to: Party
 
 
-Effect = Save | Send | Superseded | NotEntitled | Install | Remove | Measure
+ScopeEffect = Save | Send | Superseded | NotEntitled | Install | Remove | Measure

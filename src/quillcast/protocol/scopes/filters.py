@@ -22,7 +22,7 @@ PARTS_MAX = 64  # filters of which one is composed; a guess that keeps the cost 
 TAGS_BYTES_MAX = 1024  # of all tags of a bundle; a guess
 
 Tag = Annotated[str, Meta(pattern="^[a-z0-9._-]+$", min_length=1, max_length=32)]
-Name = Annotated[str, Meta(min_length=1, max_length=255)]
+FilterName = Annotated[str, Meta(min_length=1, max_length=255)]
 Value: TypeAlias = bool | int | float | str
 _SEPARATOR: Final = b","
 
@@ -82,8 +82,8 @@ class AddTag(msgspec.Struct, frozen=True, array_like=True, tag=6):
 class Custom(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """A filter of another package: the name of its entry point, and arguments in the order of their names."""
 
-    name: Name
-    arguments: tuple[tuple[Name, Value], ...] = ()
+    name: FilterName
+    arguments: tuple[tuple[FilterName, Value], ...] = ()
 
 
 class Every(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -126,7 +126,7 @@ Filter: TypeAlias = Union[  # noqa: UP007  its parts refer to it
     Modulo, Topics, Senders, Sample, Tagged, AddTag, Custom, Every, Either, Except, Larger
 ]
 
-Decision: TypeAlias = Callable[[Envelope], Envelope | None]
+EnvelopeFilter: TypeAlias = Callable[[Envelope], Envelope | None]
 """The envelope with which a bundle enters; None stops it."""
 
 CustomFilter: TypeAlias = Callable[[Envelope], bool | str]
@@ -140,7 +140,7 @@ class UnknownFilter(LocalError):
     """No installed package has a filter of this name."""
 
 
-def compiled(filter_: Filter, customs: Customs) -> Decision:
+def compiled(filter_: Filter, customs: Customs) -> EnvelopeFilter:
     """The function of a filter that decides by the envelope.
 
     Raises `UnknownFilter` if it needs one that `customs` lacks, and `LocalError` if it decides by something else.
@@ -164,7 +164,7 @@ def compiled(filter_: Filter, customs: Customs) -> Decision:
             return _when(_test(filter_))
 
 
-def on_bundles(filter_: Filter, customs: Customs) -> channels.Filter:
+def on_bundles(filter_: Filter, customs: Customs) -> channels.BundleFilter:
     """The function of a filter for a channel of the data path. Raises as `compiled`."""
     size_bytes, others = by_size(filter_)
     decide = compiled(others, customs)
@@ -228,11 +228,11 @@ def _drawn(envelope: Envelope, salt: bytes) -> int:
     return int.from_bytes(drawn.digest(), "little")
 
 
-def _when(test: Test) -> Decision:
+def _when(test: Test) -> EnvelopeFilter:
     return lambda envelope: envelope if test(envelope) else None
 
 
-def _every(decisions: list[Decision]) -> Decision:
+def _every(decisions: list[EnvelopeFilter]) -> EnvelopeFilter:
     def decide(envelope: Envelope) -> Envelope | None:
         for each in decisions:
             if (entering := each(envelope)) is None:
@@ -243,18 +243,18 @@ def _every(decisions: list[Decision]) -> Decision:
     return decide
 
 
-def _either(decisions: list[Decision]) -> Decision:
+def _either(decisions: list[EnvelopeFilter]) -> EnvelopeFilter:
     def decide(envelope: Envelope) -> Envelope | None:
         return next((entering for each in decisions if (entering := each(envelope)) is not None), None)
 
     return decide
 
 
-def _except(inner: Decision) -> Decision:
+def _except(inner: EnvelopeFilter) -> EnvelopeFilter:
     return lambda envelope: envelope if inner(envelope) is None else None
 
 
-def _custom(custom: CustomFilter) -> Decision:
+def _custom(custom: CustomFilter) -> EnvelopeFilter:
     def decide(envelope: Envelope) -> Envelope | None:
         entering = custom(envelope)
         if isinstance(entering, str):

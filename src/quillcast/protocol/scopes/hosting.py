@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.clients import NUMBER_BYTES, client_id
 from quillcast.protocol.scopes.controller import LocalController
-from quillcast.protocol.scopes.effects import Effect
+from quillcast.protocol.scopes.effects import ScopeEffect
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.membership import ScopeMembership
 from quillcast.protocol.scopes.messages import Role, does
@@ -81,12 +81,12 @@ class ClientHost:
         self.clients[party.id] = HostedClient(party)
         return party.id
 
-    def leave(self, id_: bytes) -> list[Effect]:
+    def leave(self, id_: bytes) -> list[ScopeEffect]:
         """A client is gone."""
         client = self.clients.pop(id_)
         return client.controller.leave() if client.controller is not None else []
 
-    def begin(self, id_: bytes, waiting: WaitingUse, now: float) -> list[Effect]:
+    def begin(self, id_: bytes, waiting: WaitingUse, now: float) -> list[ScopeEffect]:
         """A client wants to publish or subscribe: `decided` is called when it may, or may not."""
         client = self.clients[id_]
         client.uses[waiting.name, waiting.doing] += 1
@@ -128,7 +128,7 @@ class ClientHost:
                     if id_ in membership.owners:
                         owner.prove(membership.owners[id_].party, membership.owners[id_].proof)
 
-    def beat(self, now: float) -> Iterator[tuple[bytes, list[Effect]]]:
+    def beat(self, now: float) -> Iterator[tuple[bytes, list[ScopeEffect]]]:
         """Register new clients, report changes, and send keep-alives."""
         for client in list(self.clients.values()):
             yield client.party.id, self._register(client, now)
@@ -186,9 +186,9 @@ class ClientHost:
             return None
         return "" if does(assignment, waiting.doing) else assignment.why
 
-    def _register(self, client: HostedClient, now: float) -> list[Effect]:
+    def _register(self, client: HostedClient, now: float) -> list[ScopeEffect]:
         """Tell the managers what a client does now."""
-        effects: list[Effect] = []
+        effects: list[ScopeEffect] = []
         if client.controller is None and self.membership is not None:
             owners, lease_s = _parties(self.membership), self.membership.lease_s
             client.controller = LocalController(client.party, owners, lease_s)

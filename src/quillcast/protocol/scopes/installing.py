@@ -22,8 +22,8 @@ from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark
-from quillcast.protocol.forwarding.channels import Filter, nothing_enters
-from quillcast.protocol.forwarding.ordered import Decision, Ordered, Way
+from quillcast.protocol.forwarding.channels import BundleFilter, nothing_enters
+from quillcast.protocol.forwarding.ordered import ChannelDecision, Ordered, Way
 from quillcast.protocol.scopes.channels import Address, ChannelOrder, Constraint, Multicast, Rate
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.crossing import crossing
@@ -35,7 +35,7 @@ from quillcast.protocol.scopes.records import Pair, Record, arrived, decode, enc
 
 RECORDS_MAX = 1024  # records that were found right; a guess
 STREAMS_MAX = 4096  # whose last records are remembered; a guess: as many as a topic's sources begin (`streams_max`)
-Key = tuple[bytes, Term]
+StreamKey = tuple[bytes, Term]
 """A topic and the term of a source. What roots numbered is one stream per topic: that of `NO_TERM`."""
 
 
@@ -52,11 +52,11 @@ class Installing:
         self.channels: tuple[ChannelOrder, ...] = ()
         self.assignments: Mapping[bytes, Assignment] = EMPTY
         self.topics: dict[bytes, Ordered] = EMPTY
-        self.borders: dict[bytes, Filter] = EMPTY  # by topic: what may enter from outside
+        self.borders: dict[bytes, BundleFilter] = EMPTY  # by topic: what may enter from outside
         self.ring: tuple[Contact, ...] = ()  # the members below which the scope hangs in the overlay's trees
         self.own: dict[bytes, bytes] = EMPTY  # by topic: the record of bundles that begin here, if channels wait
         self.right: dict[tuple[bytes, bytes], None] = EMPTY  # topics and records of bundles that belong here
-        self.last: dict[Key, bytes] = EMPTY  # by stream: the record with which a bundle of it came last
+        self.last: dict[StreamKey, bytes] = EMPTY  # by stream: the record with which a bundle of it came last
         self.changing: dict[bytes, None] = EMPTY  # topics whose policy changes
         self.unusable: dict[bytes, str] = EMPTY  # by topic: why a filter cannot be used here
 
@@ -112,7 +112,7 @@ class Installing:
                 if any(order.route(topic, record) is not None for order in self.channels):
                     yield topic, encode(record)
 
-    def _borders(self) -> Iterator[tuple[bytes, Filter]]:
+    def _borders(self) -> Iterator[tuple[bytes, BundleFilter]]:
         """What may enter. Where a filter cannot be used, nothing may, as if it stopped all."""
         for topic, assignment in self.assignments.items():
             if assignment.filter is not None:
@@ -127,7 +127,7 @@ class Installing:
         self.host.trace(Mark("filter_unusable"))
         self.unusable = dict.fromkeys(topics, str(error)) | self.unusable
 
-    def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, Filter]]:
+    def _crossed(self) -> Iterator[tuple[Contact, ChannelOrder, BundleFilter]]:
         for order in self.channels:
             contact = leading_to(order)
             if contact is not None and any(each.topic in self.assignments for each in order.constraints):
@@ -138,9 +138,9 @@ class Installing:
                 except Malformed:
                     self.host.trace(Mark("multicast_unusable"))
 
-    def _ways(self, topic: bytes, crossed: list[tuple[Contact, ChannelOrder, Filter]]) -> dict[bytes, Way]:
+    def _ways(self, topic: bytes, crossed: list[tuple[Contact, ChannelOrder, BundleFilter]]) -> dict[bytes, Way]:
         """One way to each peer, which takes what any of the channels there takes."""
-        found, rates = dict[Contact, list[Filter]](), dict[Contact, list[Rate]]()
+        found, rates = dict[Contact, list[BundleFilter]](), dict[Contact, list[Rate]]()
         for contact, order, filter_ in crossed:
             concerned = [each for each in order.constraints if each.topic == topic]
             if contact.node_id != self.host.me and concerned:
@@ -153,7 +153,7 @@ class Installing:
             ways[contact.node_id] = Way(self.rate_limits.sink(topic, rates[contact], contact), enters, over_link)
         return ways
 
-    def _over_link(self, filter_: Filter) -> Filter:
+    def _over_link(self, filter_: BundleFilter) -> BundleFilter:
         def enters(bundle: Bundle) -> Bundle | None:
             envelope = bundle.envelope
             if envelope.record or self._begins(envelope):
@@ -230,16 +230,16 @@ class Installing:
             return None
         return bundle.under(msgspec.structs.replace(bundle.envelope, record=encode(record)))
 
-    def explain(self, node: bytes, bundle: Bundle) -> Decision:
+    def explain(self, node: bytes, bundle: Bundle) -> ChannelDecision:
         """Which of the channels to a peer takes a bundle, or what stopped it at the last one, for display."""
-        decision = Decision()
+        decision = ChannelDecision()
         for order in self.channels:
             concerned = [each for each in order.constraints if each.topic == bundle.topic]
             if concerned and (contact := leading_to(order)) is not None and contact.node_id == node:
                 record = decode(bundle.envelope.record or self._beginning(order)(bundle.envelope))
                 filter_ = worded(order.filter) if order.filter is not None else ""
                 why = refusal(order, concerned, record) or self._stopped(order, bundle)
-                decision = Decision(str(order.label), filter_, why)
+                decision = ChannelDecision(str(order.label), filter_, why)
                 if not why:
                     break
         return decision
@@ -254,7 +254,7 @@ class Installing:
         return "" if enters else "its filter"
 
 
-def stream_of(envelope: Envelope) -> Key:
+def stream_of(envelope: Envelope) -> StreamKey:
     """The stream of which records are remembered."""
     return envelope.topic, envelope.term if envelope.term.of_source else NO_TERM
 
@@ -312,7 +312,7 @@ def without_record(bundle: Bundle) -> Bundle:
     return bundle.under(msgspec.structs.replace(bundle.envelope, record=b""))
 
 
-def _first_of(filters: list[Filter]) -> Filter:
+def _first_of(filters: list[BundleFilter]) -> BundleFilter:
     def enters(bundle: Bundle) -> Bundle | None:
         return next((entering for filter_ in filters if (entering := filter_(bundle)) is not None), None)
 

@@ -20,7 +20,7 @@ from quillcast.protocol.scopes.channels import Ask, Party, Rate
 from quillcast.protocol.scopes.clients import Clients, is_client_of
 from quillcast.protocol.scopes.composition import Composition, Part, ScopeContext
 from quillcast.protocol.scopes.config import TopicRule
-from quillcast.protocol.scopes.effects import Effect, NotEntitled, Save, Send, Superseded
+from quillcast.protocol.scopes.effects import NotEntitled, Save, ScopeEffect, Send, Superseded
 from quillcast.protocol.scopes.hierarchy import OVERLAY, ManagerMoved, NoRootScope, TwoRootScopes
 from quillcast.protocol.scopes.measuring import Measuring
 from quillcast.protocol.scopes.members import Members
@@ -123,7 +123,7 @@ class ScopeManager:
 
     # ---- inputs
 
-    def begin(self, now: float) -> list[Effect]:
+    def begin(self, now: float) -> list[ScopeEffect]:
         """Start: register with the owners, and send all members their orders. Leases start again."""
         self.now = now
         self.measuring.begin(now)
@@ -144,29 +144,29 @@ class ScopeManager:
             self._roles_changed(self.members.judge_again(member))
             self._mark(member.refused)
 
-    def found(self, party: Party) -> list[Effect]:
+    def found(self, party: Party) -> list[ScopeEffect]:
         """The manager of a superscope that was not reached before runs there: register."""
         self.membership.found(party)
         self.changed = True
         return self._effects(())
 
-    def received(self, message: ControlMessage, now: float) -> list[Effect]:
+    def received(self, message: ControlMessage, now: float) -> list[ScopeEffect]:
         """A message of a member, client, sender, owner or receiver."""
         self.now = now
         return [] if self.superseded else self._effects(self._take(message, now))
 
-    def passed(self, now: float) -> list[Effect]:
+    def passed(self, now: float) -> list[ScopeEffect]:
         """Time passed: send keep-alives, and remove silent parties. Call it several times per lease."""
         self.now = now
         return [] if self.superseded else self._effects(self._passed(now))
 
-    def set_policies(self, settings: tuple[TopicRule, ...]) -> list[Effect]:
+    def set_policies(self, settings: tuple[TopicRule, ...]) -> list[ScopeEffect]:
         """The operator set these policies, and `config.policy` follows them: keep them, and change topics."""
         self.state.set_policies(settings)
         self.changed = True
         return self.policies_changed()
 
-    def reconfigure(self, config: ScopeConfig) -> list[Effect]:
+    def reconfigure(self, config: ScopeConfig) -> list[ScopeEffect]:
         """The scope's file says something else from now on: members, clients and senders hear what that changes."""
         if self.superseded:
             return []
@@ -188,13 +188,13 @@ class ScopeManager:
                 yield Send(member.party, RegistrationRefused(self.state.scope.id, self.state.epoch, why))
                 self._remove(member.party.id, "")
 
-    def policies_changed(self) -> list[Effect]:
+    def policies_changed(self) -> list[ScopeEffect]:
         """`config.policy` gives other answers from now on: topics change in two phases (`swaps`)."""
         self.swaps.retry()
         self._mark(self.state.topics)
         return self._effects(())
 
-    def policy_answered(self, topic: bytes) -> list[Effect]:
+    def policy_answered(self, topic: bytes) -> list[ScopeEffect]:
         """The policy of a topic says now which channels it wants, or was stopped."""
         if self.superseded or topic not in self.state.topics:
             return []
@@ -254,7 +254,7 @@ class ScopeManager:
 
     # ---- messages
 
-    def _take(self, message: ControlMessage, now: float) -> Iterable[Effect]:
+    def _take(self, message: ControlMessage, now: float) -> Iterable[ScopeEffect]:
         match message:
             case Registration(member=party) | Alive(member=party) if is_client_of(party.id, party.contact.node_id):
                 return self._of_client(message, now)
@@ -279,7 +279,7 @@ class ScopeManager:
                 return self._succeeded(message)
         return ()
 
-    def _measure(self, message: MeasureRoundTrips | Measured | OuterParent, now: float) -> Iterable[Effect]:
+    def _measure(self, message: MeasureRoundTrips | Measured | OuterParent, now: float) -> Iterable[ScopeEffect]:
         match message:
             case MeasureRoundTrips():
                 return self.measuring.ordered(message)
@@ -343,7 +343,7 @@ class ScopeManager:
 
     # ---- with members and clients
 
-    def _register(self, message: Registration, now: float) -> Iterator[Effect]:
+    def _register(self, message: Registration, now: float) -> Iterator[ScopeEffect]:
         try:
             member, topics = self.members.enter(message, self.membership.above(), now)
         except LocalError as refusal:
@@ -362,7 +362,7 @@ class ScopeManager:
                     if self.rights.tell(member, why):
                         yield NotEntitled(why)
 
-    def _of_client(self, message: Registration | Alive, now: float) -> Iterable[Effect]:
+    def _of_client(self, message: Registration | Alive, now: float) -> Iterable[ScopeEffect]:
         """A member mentions a client of its own: say what that client may do."""
         if isinstance(message, Alive):
             return self.clients.lives(message, now)
@@ -396,7 +396,7 @@ class ScopeManager:
             self.swaps.forget(topic)
             self.stopped.pop(topic, None)
 
-    def _succeeded(self, message: Succession) -> Iterator[Effect]:
+    def _succeeded(self, message: Succession) -> Iterator[ScopeEffect]:
         """A party proves that the manager began a later epoch than this one: elsewhere, or this state is old."""
         own = self.succession
         if own is None or (message.scope, message.key) != (own.scope, own.key) or message.rank <= own.rank:
@@ -406,7 +406,7 @@ class ScopeManager:
             self.state.move_to(message.contact, message.epoch)
             yield Superseded(message.epoch, message.contact)
 
-    def _alive(self, message: Alive, now: float) -> Iterator[Effect]:
+    def _alive(self, message: Alive, now: float) -> Iterator[ScopeEffect]:
         """A keep-alive. Whatever epoch a member names, only a signed statement ends this manager."""
         member = self.members.lives(message.member.id, now)
         serial = member.serial if member is not None else 0
@@ -440,7 +440,7 @@ class ScopeManager:
 
     # ---- with senders
 
-    def _asked(self, message: ChannelRequest, now: float) -> Iterable[Effect]:
+    def _asked(self, message: ChannelRequest, now: float) -> Iterable[ScopeEffect]:
         former = self.receiver.rates()
         topics = self.receiver.asked(message, now)
         self._mark(topics)
@@ -460,7 +460,7 @@ class ScopeManager:
 
     # ---- with time
 
-    def _passed(self, now: float) -> Iterator[Effect]:
+    def _passed(self, now: float) -> Iterator[ScopeEffect]:
         unheard = [self.members.labels[id_] for id_ in self.members.unheard]
         self.orders.owe(unheard)  # they may have missed that this epoch began, perhaps at another peer
         since = now - self.config.lease_s
@@ -477,14 +477,14 @@ class ScopeManager:
 
     # ---- what follows
 
-    def _effects(self, first: Iterable[Effect]) -> list[Effect]:
+    def _effects(self, first: Iterable[ScopeEffect]) -> list[ScopeEffect]:
         effects = [*first, *self._settle()]
         if self.changed:
             self.changed = False
             effects.insert(0, Save())
         return effects
 
-    def _settle(self) -> Iterator[Effect]:
+    def _settle(self) -> Iterator[ScopeEffect]:
         self._go_on()
         self._look_at_roots()
         topics = self._compose_all()

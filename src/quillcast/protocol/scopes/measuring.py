@@ -19,7 +19,7 @@ from typing import NamedTuple
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.effects import Effect, Send
+from quillcast.protocol.scopes.effects import ScopeEffect, Send
 from quillcast.protocol.scopes.members import Members
 from quillcast.protocol.scopes.membership import Owner
 from quillcast.protocol.scopes.messages import Measured, MeasureRoundTrips, OuterParent
@@ -164,7 +164,7 @@ class Measuring:
         else:
             self.asking.pop(topic, None)
 
-    def measure(self, topic: bytes) -> Iterator[Effect]:
+    def measure(self, topic: bytes) -> Iterator[ScopeEffect]:
         """The entry point and its stand-bys measure round trips to the senders, or to the parent in the overlay's tree.
 
         No other member measures anything outside.
@@ -192,7 +192,7 @@ class Measuring:
                 unmeasured = self.round_trips.unmeasured_among(label, peers, entries)
                 yield from self._have_measured(self.state.members[label], topic, unmeasured, parties)
 
-    def measure_again(self, now: float) -> Iterator[Effect]:
+    def measure_again(self, now: float) -> Iterator[ScopeEffect]:
         """Paths change: from time to time, one member after another repeats its measurements."""
         if not self.again and now >= self.again_at:
             self.again, self.again_at = [*self.round_trips.seconds], now + AGAIN_S
@@ -214,13 +214,13 @@ class Measuring:
 
     def _have_measured(
         self, member: Member, topic: bytes, to: Iterable[bytes], parties: Mapping[bytes, Party]
-    ) -> Iterator[Effect]:
+    ) -> Iterator[ScopeEffect]:
         if told := tuple(parties[id_] for id_ in to):
             yield Send(member.party, MeasureRoundTrips(self.state.scope.id, told, topic))
 
     # ---- for the scopes above
 
-    def ordered(self, message: MeasureRoundTrips) -> Iterator[Effect]:
+    def ordered(self, message: MeasureRoundTrips) -> Iterator[ScopeEffect]:
         """A superscope wants to know the round trips from this scope: its entry point measures them."""
         kept = self.state.topics.get(message.topic)
         for label in kept.entries[:1] if kept is not None else ():
@@ -229,7 +229,7 @@ class Measuring:
                 self.asked.setdefault((member.id, party.id), {})[message.owner] = None
             yield Send(member, MeasureRoundTrips(self.state.scope.id, message.to, message.topic))
 
-    def pass_on(self, message: Measured, owners: Mapping[bytes, Owner]) -> Iterator[Effect]:
+    def pass_on(self, message: Measured, owners: Mapping[bytes, Owner]) -> Iterator[ScopeEffect]:
         """A member measured something: tell the superscopes that wanted to know."""
         member = self.members.find(message.member)
         if member is not None:

@@ -30,7 +30,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
 from quillcast.protocol.scopes.operators import ORDER_MAX
 from quillcast.protocol.scopes.uses import DIGEST_BYTES, Doing
-from quillcast.protocol.security.access import Key, Signature
+from quillcast.protocol.security.access import PublicKey, Signature
 
 RecoveryName = Literal["tree", "gossip", "ring", "srm"]
 ClientRights = Literal["both", "publish", "subscribe", "none"]
@@ -73,7 +73,7 @@ class Succession(Message, frozen=True, tag=101):
     scope: WireId
     epoch: Number
     contact: Contact
-    key: Key
+    key: PublicKey
     """The scope's key, which signed the rest."""
     signature: Signature = b""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from quillcast.protocol.security.access import AccessDenied, Key, Signature, is_signed, principal
+from quillcast.protocol.security.access import AccessDenied, PublicKey, Signature, is_signed, principal
 
 ORDER_MAX = 64 << 10  # bytes of a change; the control socket carries no more
 _STATEMENT = b"quillcast change of a scope 1\0"
@@ -29,7 +29,7 @@ class SignedChange(msgspec.Struct, frozen=True):
 
     change: Annotated[str, msgspec.Meta(max_length=ORDER_MAX)]
     """A `WantedChange` as JSON, as it was signed."""
-    key: Key
+    key: PublicKey
     signature: Signature
 
 

@@ -28,7 +28,7 @@ RING_MAX = 3  # an entry point and two stand-bys (docs/design.md, section 5)
 SEATS_MAX = 8  # peers among which topics have their rendezvous points; a guess: a root and its five replicas, and two
 
 
-Refusal = Callable[[Party, Mapping[str, str], str], str]
+AdmissionRefusal = Callable[[Party, Mapping[str, str], str], str]
 """Why a party with these attributes in its certificate, that shows this token of a join line, cannot be a member, in a
 sentence; empty if it can."""
 MemberRights = Callable[[Party, Mapping[str, str], str, Doing], str]
@@ -86,7 +86,7 @@ class ScopeConfig(NamedTuple):
     """What may leave in a topic, by its name."""
     out_of_all: MayLeave = MayLeave()
     """What may leave in all topics together."""
-    refusal: Refusal = lambda party, attributes, token: ""
+    refusal: AdmissionRefusal = lambda party, attributes, token: ""
     """Why a party cannot be a member."""
     rights: MemberRights = lambda party, attributes, topic, doing: ""
     """What members may do in a topic, by its name."""

@@ -11,8 +11,8 @@ from quillcast.protocol.scopes.channels import Address, Since
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.state.effects import Invited, SeekNearerParent
-from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree
 
 INVITED_EVERY_MAX = 32

@@ -12,7 +12,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.effects import Effect
+from quillcast.protocol.scopes.effects import ScopeEffect
 from quillcast.protocol.scopes.messages import Reach, Reached
 
 
@@ -21,11 +21,11 @@ class Opening:
 
     __slots__ = ("awaited", "ends", "host", "later", "say")
 
-    def __init__(self, host: Host, say: Callable[[Iterable[Effect]], None], dispatch: Dispatch) -> None:
+    def __init__(self, host: Host, say: Callable[[Iterable[ScopeEffect]], None], dispatch: Dispatch) -> None:
         self.host, self.say = host, say
         self.ends: dict[bytes, None] = EMPTY
         self.awaited: dict[bytes, None] = EMPTY  # those that have not answered yet
-        self.later: Sequence[Effect] = ()
+        self.later: Sequence[ScopeEffect] = ()
         dispatch.on_message(Reach, lambda sender, _: host.send(sender, Reached()))
         dispatch.on_message(Reached, self._reached)
 
@@ -38,7 +38,7 @@ class Opening:
             self.awaited[node] = None
             self.host.send(contacts[node], Reach())
 
-    def acknowledge(self, effects: Sequence[Effect]) -> None:
+    def acknowledge(self, effects: Sequence[ScopeEffect]) -> None:
         """Say this once all links are open, instead of what was to be said before."""
         self.later = effects
         self._go_on()

@@ -29,7 +29,7 @@ from quillcast.protocol.scopes.clients import SERVERS_MAX
 from quillcast.protocol.scopes.config import TopicRule
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.direct import AnswerDue, DirectPatterns, Found
-from quillcast.protocol.scopes.effects import Effect, Measure, NotEntitled, Save, Send, Superseded
+from quillcast.protocol.scopes.effects import Measure, NotEntitled, Save, ScopeEffect, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.hosting import ClientHost, Decided, WaitingUse
@@ -63,6 +63,7 @@ from quillcast.protocol.scoping.questions import Questions
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.messages import Invite
+from quillcast.protocol.topics.policy.placement import Placement, Stand, may_have_others
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.state.effects import (
     FindParent,
@@ -71,8 +72,7 @@ from quillcast.protocol.topics.state.effects import (
     RoomTowards,
     RootScopesChanged,
 )
-from quillcast.protocol.topics.state.placement import Placement, Stand, may_have_others
-from quillcast.protocol.topics.state.tracing import ScopesHere
+from quillcast.protocol.topics.tracing import ScopesHere
 
 BEATS = 4  # signs of life per lease; a guess: three may be lost
 
@@ -645,7 +645,7 @@ class Scoping:
 
     # ---- effects
 
-    def _carry_out(self, party: bytes, effects: Iterable[Effect]) -> None:
+    def _carry_out(self, party: bytes, effects: Iterable[ScopeEffect]) -> None:
         for effect in effects:
             match effect:
                 case Save():

@@ -29,7 +29,7 @@ ENTRIES_MAX = 256  # of a list, because it travels with the descriptor; larger g
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 _WARRANT = b"quillcast warrant 1\0"
 
-Key = Annotated[bytes, msgspec.Meta(max_length=_KEY_BYTES)]
+PublicKey = Annotated[bytes, msgspec.Meta(max_length=_KEY_BYTES)]
 Signature = Annotated[bytes, msgspec.Meta(max_length=_SIGNATURE_BYTES)]
 
 
@@ -40,7 +40,7 @@ class AccessDenied(LocalError):
 class Warrant(msgspec.Struct, frozen=True, array_like=True):
     """States that a peer acts in a topic for the credential with this public key."""
 
-    key: Key
+    key: PublicKey
     signature: Signature
 
 

@@ -16,7 +16,7 @@ from quillcast.protocol.security.access import (
     ENTRIES_MAX,
     PRINCIPAL_DIGITS,
     RIGHTS,
-    Key,
+    PublicKey,
     Signature,
     is_restricted,
     is_signed,
@@ -39,7 +39,7 @@ PATTERNS = ("+", "#", "*", ">", "?")
 """Parts of a name that are wildcards elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, surrogates, line and paragraph separators
 ENTRY_MAX = max(map(len, RIGHTS)) + 1 + PRINCIPAL_DIGITS  # characters of an entry of an access list
-Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
+TopicName = Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
 Choice = Annotated[str, Meta(max_length=32)]
 _STATEMENT = b"quillcast topic 1\0"
 
@@ -108,12 +108,12 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owner, who signs every version (`protocol.security.access`).
     """
 
-    name: Name
+    name: TopicName
     settings: Settings = Settings()
-    creator: Name = NETWORK_CREATOR
+    creator: TopicName = NETWORK_CREATOR
     version: Number = 0
     access: Annotated[tuple[Annotated[str, Meta(max_length=ENTRY_MAX)], ...], Meta(max_length=ENTRIES_MAX)] = ()
-    owner_key: Key = b""
+    owner_key: PublicKey = b""
     signature: Signature = b""
     session: Number = 0
     upcoming: "Descriptor | None" = None

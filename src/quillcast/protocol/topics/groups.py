@@ -11,15 +11,15 @@ from quillcast.protocol.forwarding.milestones import ToldMilestones
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.reliability.group import GroupMember, PeerGroup, Peers
 from quillcast.protocol.security.access import Warrant, is_restricted
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.subscribing import denied, shown_warrant
-from quillcast.protocol.topics.state.channels import way_to
+from quillcast.protocol.topics.policy.channels import way_to
+from quillcast.protocol.topics.policy.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.held_back import HeldBack
-from quillcast.protocol.topics.state.placement import IN_ONE, Placement, Stand
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.stream_ways import direction, ends_here, known_end, reach, towards
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
+from quillcast.protocol.topics.streams.stream_ways import direction, ends_here, known_end, reach, towards
 
 
 class TreeUpper:

@@ -13,9 +13,9 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.effects import FindParent, GapNoticed, LeaveIfIdle, ProcessPaused
 from quillcast.protocol.topics.state.owing import owe_late
 from quillcast.protocol.topics.state.schedule import HousekeepingDue, Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
+from quillcast.protocol.topics.trees import Trees
 
 
 class Housekept(Protocol):

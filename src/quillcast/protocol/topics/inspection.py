@@ -24,17 +24,17 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.security.access import Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.membership.subscribing import shown_warrant
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.publishing.publishing import Publishing
 from quillcast.protocol.topics.query_messages import Branch, Laggards, Lagging, Survey
-from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.stability import lag
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, OrphanedLease
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.tracing import WAYS_MAX, Tracing
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.tracing import WAYS_MAX, Tracing
 
 WARRANTS_MAX = 16  # shown with a question; a guess: one peer serves few principals in a topic
 

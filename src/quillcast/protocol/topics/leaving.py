@@ -1,14 +1,14 @@
 """How this peer leaves all trees: in good order, or because its time to leave is over."""
 
+from quillcast.protocol.topics.known.comparing import Comparing
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.trees import Trees
 
 
 class LeavingTrees:

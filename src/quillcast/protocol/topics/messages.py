@@ -15,7 +15,7 @@ from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones, older
 from quillcast.protocol.scopes.channels import INVITATION_BYTES, Since
-from quillcast.protocol.security.access import Key, SourceWarrant, Warrant
+from quillcast.protocol.security.access import PublicKey, SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -160,7 +160,7 @@ class Refused(Message, frozen=True, tag=44):
     why: str
     instead: tuple[Contact, ...] = ()
     rule: str = ""
-    key: Key = b""
+    key: PublicKey = b""
     """Denied: the credential of the warrant in your Join; empty: it had none. Others may be accepted."""
 
 

@@ -29,6 +29,12 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.groups import TreeGroups
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
+from quillcast.protocol.topics.known.comparing import Comparing
+from quillcast.protocol.topics.known.forgetting import Forgetting
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.records import TopicRecords
+from quillcast.protocol.topics.known.replica_set import ReplicaSet
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.leaving import LeavingTrees
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.climbing import Climbing
@@ -43,6 +49,8 @@ from quillcast.protocol.topics.membership.rights import Rights
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.membership.whereabouts import Whereabouts
+from quillcast.protocol.topics.memory.flow_control import FlowControl
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
@@ -59,22 +67,14 @@ from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
-from quillcast.protocol.topics.state.arrivals import Arrivals
-from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.stability.arrivals import Arrivals
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.overlay import Answers
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.records import TopicRecords
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
+from quillcast.protocol.topics.tracing import Tracing
+from quillcast.protocol.topics.trees import Trees
 
 GAPS_PER_PATIENCE = 4
 """A lost datagram is asked for at the second check, when half of the patience with a slow subscriber is left."""

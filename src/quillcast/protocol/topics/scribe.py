@@ -11,8 +11,8 @@ from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.topics.messages import Accepted, Join
 from quillcast.protocol.topics.parts import Parts
+from quillcast.protocol.topics.policy.channels import way_to
 from quillcast.protocol.topics.root_messages import Created, RootIs
-from quillcast.protocol.topics.state.channels import way_to
 from quillcast.protocol.topics.state.link_reports import is_topic, stream_of
 
 _ANSWERS = (Accepted, Created, RootIs)

@@ -30,7 +30,7 @@ REQUESTS_MAX = 16  # for one stream that are remembered at a time; a guess
 STREAMS_MAX = 256  # about which a member has heard questions, or is about to make an offer; a guess
 
 
-class Request(NamedTuple):
+class RangesAsked(NamedTuple):
     """A member asked all members for ranges of a stream."""
 
     at: float
@@ -57,7 +57,7 @@ class Suppression:
         self.others: tuple[Contact, ...] = ()
         self.known = KnownHolders()
         self.about_to_ask: dict[StreamId, list[Range]] = {}  # what was missing when it decided to ask
-        self.requests: dict[StreamId, list[Request]] = {}  # requests to which offers may still come
+        self.requests: dict[StreamId, list[RangesAsked]] = {}  # requests to which offers may still come
         self.sought: dict[StreamId, RangeSet] = {}  # what all members were asked for, and none offered in time
         self.again: dict[StreamId, RangeSet] = {}  # what they were asked for twice
         self.again_at: dict[StreamId, float] = {}  # when that is asked for once more
@@ -115,7 +115,7 @@ class Suppression:
         self.again_at[stream] = now + self.times.give_up_s
         requests = self.requests.setdefault(stream, [])
         if len(requests) < REQUESTS_MAX:
-            requests.append(Request(now, RangeSet(ranges)))
+            requests.append(RangesAsked(now, RangeSet(ranges)))
 
     @property
     def _window_s(self) -> float:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from quillcast.protocol.scopes.policies.links import Hop, TreeBuilder, build_tree, in_order, spread, standing_tree
+from quillcast.protocol.scopes.policies.links import HopCost, TreeBuilder, build_tree, in_order, spread, standing_tree
 from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
 
 _UNMEASURED_S = 0.15  # one way; a guess: as far as the other side of the Earth
@@ -42,7 +42,7 @@ class DelayOptimised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for channel in spread(self._tree(origin, group, own, hop).links(), group, origin, origins=[origin])
         )
 
-    def _tree(self, root: int, group: Group, standing: Sequence[WantedChannel], hop: Hop) -> TreeBuilder:
+    def _tree(self, root: int, group: Group, standing: Sequence[WantedChannel], hop: HopCost) -> TreeBuilder:
         others = [each for each in group.receivers if each != root]
         nearest = sorted(others, key=lambda each: hop(root, each))
         anew = build_tree([root, *nearest], (), self.fan_out, hop)
@@ -53,7 +53,7 @@ class DelayOptimised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return anew if _total(anew) < (1 - self.gain) * _total(stands) else stands
 
 
-def _one_way(round_trips: RoundTrips) -> Hop:
+def _one_way(round_trips: RoundTrips) -> HopCost:
     """Half of what was measured, by either end."""
 
     def hop(one: int, other: int) -> float:
@@ -65,7 +65,7 @@ def _one_way(round_trips: RoundTrips) -> Hop:
     return hop
 
 
-def _centre(group: Group, hop: Hop) -> int:
+def _centre(group: Group, hop: HopCost) -> int:
     """The receiver that is nearest to all senders; an earlier one of equals."""
     return min(group.receivers, key=lambda each: sum(hop(sender, each) for sender in group.senders if sender != each))
 

@@ -14,7 +14,9 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Farewell, Join, Leave, Orphaned, Refused
-from quillcast.protocol.topics.state.channels import take_out
+from quillcast.protocol.topics.policy.channels import take_out
+from quillcast.protocol.topics.policy.placement import Placement
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import ChildEntered, LeaveIfIdle
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Child, Ended, OrphanedLease, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
@@ -25,12 +27,10 @@ from quillcast.protocol.topics.state.link_reports import (
     lowest_above_both,
     same_life,
 )
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_streams import SourceStreams, Starts
+from quillcast.protocol.topics.trees import Trees
 
 
 class ChildrenTables:

@@ -20,11 +20,11 @@ from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import denied, shown_warrant
 from quillcast.protocol.topics.messages import BELOW_MAX
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.query_messages import PlaceAnswer, PlaceQuery
 from quillcast.protocol.topics.state.overlay import Overlay
-from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.trees import Trees
 
 QUERIES_MAX = 24  # peers asked in one search; a guess
 STAYS = 0.8  # of the delay through the present parent: a move gains a fifth; a guess that outlasts noise

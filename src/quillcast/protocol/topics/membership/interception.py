@@ -1,11 +1,11 @@
 """Which Joins end here on their path to the root (Scribe, section 3.1: `forward`)."""
 
 from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.topics.known.forgetting import Forgetting
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.messages import Join
-from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.policy.placement import Placement
+from quillcast.protocol.topics.trees import Trees
 
 
 class Interception:

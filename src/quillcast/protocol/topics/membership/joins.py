@@ -9,20 +9,20 @@ from quillcast.protocol.forwarding.event_places import gone_before
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import key_of
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Orphaned, Refused
+from quillcast.protocol.topics.policy.placement import Placement
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import FindParent
 from quillcast.protocol.topics.state.holders import SourcesChild
 from quillcast.protocol.topics.state.link_reports import Move, same_life
 from quillcast.protocol.topics.state.overlay import Answers
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_rights import shown_by_source, warrants
-from quillcast.protocol.topics.state.source_streams import SourceStreams, Starts
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_rights import shown_by_source, warrants
+from quillcast.protocol.topics.streams.source_streams import SourceStreams, Starts
+from quillcast.protocol.topics.trees import Trees
 
 SENT_ON_S = 10.0  # how long a newcomer that comes back is not sent to the entry point again; a guess
 

@@ -22,10 +22,12 @@ from quillcast.protocol.forwarding.event_places import admitted_again
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import shown_warrant
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
 from quillcast.protocol.topics.root_messages import RecordState
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     ChildIsParent,
@@ -45,12 +47,10 @@ from quillcast.protocol.topics.state.link_reports import (
     same_life,
 )
 from quillcast.protocol.topics.state.overlay import Overlay
-from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_rights import warrants
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_rights import warrants
+from quillcast.protocol.topics.trees import Trees
 
 UNANSWERED = 2  # unanswered Joins before a peer asks another than the root; a guess: their loss is rare
 UNRESPONSIVE_MAX = 16  # peers named in a Join that did not answer; a guess

@@ -17,7 +17,7 @@ from quillcast.protocol.topics.membership.subscribing import subscribed
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost, WarrantRefused
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.trees import Trees
 
 
 class RepairOverlay(Protocol):

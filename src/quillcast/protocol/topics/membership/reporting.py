@@ -10,17 +10,17 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import is_restricted
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.memory.retention import catch_up
 from quillcast.protocol.topics.messages import CutLeases, Orphaned
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.cut import CATCH_UP_S
 from quillcast.protocol.topics.state.effects import GapNoticed, RivalKnown
 from quillcast.protocol.topics.state.holders import SINCE, Child
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.retention import catch_up
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 

@@ -14,8 +14,10 @@ from quillcast.core.messages import NUMBER_MAX, Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.reporting import cut_below
+from quillcast.protocol.topics.memory.retention import catch_up, reached
 from quillcast.protocol.topics.messages import Denied, StreamsEnded
 from quillcast.protocol.topics.root_messages import Confirmed
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import GapNoticed, LeaveIfIdle, StreamsBegin
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
@@ -27,15 +29,13 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
     stream_of,
 )
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.retention import catch_up, reached
-from quillcast.protocol.topics.state.source_rights import could_publish
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.sources import Right, SourceState
-from quillcast.protocol.topics.state.stream_ways import is_alive, is_mine, may_end
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.source_rights import could_publish
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
+from quillcast.protocol.topics.streams.stream_ways import is_alive, is_mine, may_end
 
-Report = TypeVar("Report", StreamUp, StreamDown)
+Told = TypeVar("Told", StreamUp, StreamDown)
 
 
 class TurnOver(Timer, frozen=True):
@@ -304,7 +304,7 @@ class StreamReporting:
             self.progress.advance_streams(tree, (message.term,))
 
 
-def _as_far_as_taken(tree: Tree, sender: Contact, term: Term, report: Report) -> Report:
+def _as_far_as_taken(tree: Tree, sender: Contact, term: Term, report: Told) -> Told:
     """Return a neighbour's report without what is not accepted from it: nobody is to wait for that, or request it."""
     stream = tree.flow.others[term]
     if not (stream.barred and term.is_of(sender.node_id)):

@@ -14,16 +14,16 @@ from quillcast.protocol.forwarding.loss_reports import TellLosses
 from quillcast.protocol.forwarding.subscriber import Subscriber
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted, key_of
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.memory.retention import catch_up
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.owing import owe
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.retention import catch_up
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
+from quillcast.protocol.topics.trees import Trees
 
 
 class ListChanged(Timer, frozen=True):

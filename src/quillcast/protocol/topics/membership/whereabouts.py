@@ -17,12 +17,12 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.topics.known.records import pages
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.memory.retention import reached, total
 from quillcast.protocol.topics.messages import HasOtherParent, LeaseHeld, LeaseOver, NameAgain
 from quillcast.protocol.topics.state.link_reports import Move, lowest_above_both
-from quillcast.protocol.topics.state.records import pages
-from quillcast.protocol.topics.state.retention import reached, total
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 

@@ -23,10 +23,10 @@ from quillcast.protocol.topics.descriptor import (
     described,
     unchangeable_list,
 )
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.publishing.creating import CreateDone, Creating
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root_messages import FindRoot, RootIs
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree

@@ -10,8 +10,8 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.root_messages import Create, Created
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import first_number
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.schedule import Schedule

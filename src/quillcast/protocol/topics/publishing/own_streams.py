@@ -6,9 +6,9 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.protocol.topics.root.sealing import Seal, Sealing
 from quillcast.protocol.topics.state.effects import FindParent, LeaveIfIdle
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
+from quillcast.protocol.topics.trees import Trees
 
 
 class OwnStreams:

@@ -13,6 +13,8 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.memory.flow_control import LocalRoom
 from quillcast.protocol.topics.messages import Denied
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
@@ -20,8 +22,6 @@ from quillcast.protocol.topics.publishing.publisher import NOBODY, Publisher, Pu
 from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root_messages import Closed, NotRoot, Receipts, RootIs, StillOpen
-from quillcast.protocol.topics.state.flow_control import LocalRoom
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 

@@ -15,8 +15,8 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.records import pages
 from quillcast.protocol.topics.root_messages import Closed, StillOpen
-from quillcast.protocol.topics.state.records import pages
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.tree import Tree
 

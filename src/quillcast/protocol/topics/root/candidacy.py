@@ -19,6 +19,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.hierarchy import TwoRootScopes
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Join
 from quillcast.protocol.topics.root.intake import Intake
@@ -26,11 +27,10 @@ from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root_messages import Create, FindRoot, TransferLeadership
 from quillcast.protocol.topics.state.effects import BecomeRoot, RefuseRequest, Resign
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.tree import Tree
 
 WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; further ones are sent again later. A guess
-Request = Join | FindRoot | Create
+RootRequest = Join | FindRoot | Create
 
 
 class RootCheckDue(Timer, frozen=True):
@@ -49,18 +49,18 @@ class Candidacy:
         self.term = NO_TERM  # its term as root
         self.after = NO_TERM  # the latest known term of another root before
         self.doubtful_until = 0.0  # a topic that is new to all peers asked may have been in use until then
-        self.requests: dict[tuple[type, bytes, bool], Request] = {}
+        self.requests: dict[tuple[type, bytes, bool], RootRequest] = {}
         """The latest by kind, peer, and whether it names a term: it does to publish, but not to change settings."""
         self.came_at: dict[tuple[type, bytes, bool], float] = {}
         self.publishers: dict[Contact, None] = {}  # of a former term
         self.between: dict[Contact, None] = {}  # peers that know another peer that may be root
 
-    def enter(self, request: Request, now: float) -> None:
+    def enter(self, request: RootRequest, now: float) -> None:
         """Enter a request for the root."""
         key = type(request), _asker(request).node_id, _heard(request) != NO_TERM
         self.requests[key], self.came_at[key] = request, now
 
-    def aged_requests(self, now: float) -> list[Request]:
+    def aged_requests(self, now: float) -> list[RootRequest]:
         """Return the requests, aged by the time they waited."""
         return [request.aged(now - self.came_at[key]) for key, request in self.requests.items()]
 
@@ -109,7 +109,7 @@ class Candidacies:
         if how == "transferred" and not candidacy.noting:
             self._note(candidacy)
 
-    def wait(self, topic: bytes, request: Request) -> None:
+    def wait(self, topic: bytes, request: RootRequest) -> None:
         """Enter a request for the root that this peer is to be: it is answered then."""
         candidacy = self.by_topic.get(topic)
         new = candidacy is None
@@ -321,13 +321,13 @@ class Candidacies:
             assert tree is None or tree.root is None, "a root is about to be root"
 
 
-def _asker(request: Request) -> Contact:
+def _asker(request: RootRequest) -> Contact:
     match request:
         case Join(child=contact) | FindRoot(publisher=contact) | Create(creator=contact):
             return contact
 
 
-def _root_scope(request: Request) -> str | None:
+def _root_scope(request: RootRequest) -> str | None:
     """Return the topic's root scope as the asker knows it; None if the request does not say."""
     match request:
         case FindRoot(root_scope=root_scope):
@@ -336,7 +336,7 @@ def _root_scope(request: Request) -> str | None:
             return descriptor.settings.root_scope if descriptor is not None else None
 
 
-def _heard(request: Request) -> Term:
+def _heard(request: RootRequest) -> Term:
     """Return the highest term that the asker knows of."""
     match request:
         case Join(have=have) if have is not None:

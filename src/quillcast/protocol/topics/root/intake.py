@@ -8,22 +8,22 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Dropped
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.successors import Successors
+from quillcast.protocol.topics.known.terms import Terms
+from quillcast.protocol.topics.memory.flow_control import FlowControl, LocalRoom
+from quillcast.protocol.topics.memory.retention import acknowledged_position
 from quillcast.protocol.topics.messages import Denied
 from quillcast.protocol.topics.root.bearers import Bearers
 from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.root_messages import NotRoot, RootIs
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.early import EarlyBlocks
-from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
 from quillcast.protocol.topics.state.overlay import Overlay
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.successors import Successors
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.trees import Trees
 
 
 class Intake:

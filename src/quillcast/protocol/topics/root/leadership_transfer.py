@@ -21,6 +21,10 @@ from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.replica_set import ReplicaSet
+from quillcast.protocol.topics.known.successors import TOPICS_MAX
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX
 from quillcast.protocol.topics.root.intake import Intake
@@ -33,15 +37,11 @@ from quillcast.protocol.topics.root_messages import (
 )
 from quillcast.protocol.topics.state.effects import BecomeRoot, LaterTermExists
 from quillcast.protocol.topics.state.holders import Ended
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import Move, reaches
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionState
-from quillcast.protocol.topics.state.successors import TOPICS_MAX
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.trees import Trees
 
 FRONTIERS_MAX = 4096  # publishers named in a transfer, the latest; a guess: 100 kB. Events of others arrive again
 

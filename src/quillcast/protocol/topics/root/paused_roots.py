@@ -6,12 +6,12 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.effects import LeaseEnded
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 DOUBT_ROUNDS = 2.5  # heartbeats in which a parent notices that it lost a paused child; a guess

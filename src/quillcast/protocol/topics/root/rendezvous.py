@@ -8,15 +8,15 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.messages import Join, Refused
 from quillcast.protocol.topics.root.bearers import Bearers
 from quillcast.protocol.topics.root_messages import Create, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, LaterTermExists
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Answers
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 

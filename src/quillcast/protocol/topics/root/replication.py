@@ -19,6 +19,11 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.comparing import Comparing
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.records import pages, send_entries
+from quillcast.protocol.topics.known.replica_set import ReplicaSet, TopicDoubt
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.root_messages import (
     LOST_TOLD_MAX,
     Recorded,
@@ -27,11 +32,6 @@ from quillcast.protocol.topics.root_messages import (
     StateQuery,
     TopicEntry,
 )
-from quillcast.protocol.topics.state.comparing import Comparing
-from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.records import pages, send_entries
-from quillcast.protocol.topics.state.replica_set import ReplicaSet, TopicDoubt
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 

@@ -12,12 +12,12 @@ from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.state.effects import RootHere
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 

@@ -3,13 +3,13 @@
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.memory.flow_control import FlowControl
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.admitter import Admitter
-from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.tracing import Tracing
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.tracing import Tracing
+from quillcast.protocol.topics.trees import Trees
 
 
 class Seal(Timer, frozen=True):

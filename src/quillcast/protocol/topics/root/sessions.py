@@ -13,16 +13,16 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import takes_off
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root_messages import Create
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import Resign
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Overlay
-from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.session import SessionInput, SessionState, SessionStep
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.trees import Trees
+from quillcast.protocol.topics.trees import Trees
 
 SEND_AGAIN_TIMES = 2  # a publisher may wait this long for a receipt of the former root, then of this one; a guess
 

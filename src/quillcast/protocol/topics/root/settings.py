@@ -6,13 +6,13 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import follows, opens_session
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.root_messages import Create, Created
 from quillcast.protocol.topics.state.effects import AwaitRoot, LaterTermExists, OpenSession, SettingsEntered
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.overlay import Answers, Overlay
 from quillcast.protocol.topics.state.root import Root
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
 
 

@@ -287,4 +287,4 @@ RootEffect = (
 GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
 RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned | RivalLearned
 LinkEffect = Invited | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged
-Effect = PlaceEffect | ArrivalEffect | RootEffect | GapEffect | RequestEffect | LinkEffect
+TopicEffect = PlaceEffect | ArrivalEffect | RootEffect | GapEffect | RequestEffect | LinkEffect

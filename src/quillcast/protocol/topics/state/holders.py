@@ -13,7 +13,7 @@ from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel, PeerSink
-from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.forwarding.stream import HeldTerms
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
 from quillcast.protocol.topics.state.link_reports import (
@@ -113,7 +113,7 @@ class Child(PeerSink):
         self.channel = Channel(self, cursor)
         self.cut: Cut | None = None
         self.acknowledged_term, self.acknowledged = term, acknowledged
-        self.held: Held = ()
+        self.held: HeldTerms = ()
         self.spoken = NEVER  # when it last reported
         self.others = NO_OTHERS  # other peers that its report names
         self.number, self.up_to = 0, b""  # of its move to this peer (`Move`); 0: it does not count moves

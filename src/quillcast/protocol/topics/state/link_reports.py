@@ -20,7 +20,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX
 
 PATH_MAX = 1024  # peers from the root to a parent: a longer path counts as a loop; a guess
-Held = Annotated[
+HeldReport = Annotated[
     tuple[
         tuple[AnyTerm, Number, Annotated[tuple[Range, ...], Meta(max_length=HELD_RANGES_MAX)], Number, Number | None],
         ...,
@@ -164,7 +164,7 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     term: Term
     acknowledged: Number
     heard: Term
-    held: Held = ()
+    held: HeldReport = ()
     newcomers: Annotated[tuple[WireId, ...], Meta(max_length=NEWCOMERS_MAX)] = ()
     frontier: Number = 0
     leaf: bool = False
@@ -188,7 +188,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     stable: Number
     path: Annotated[tuple[WireId, ...], Meta(max_length=PATH_MAX)]
     fallbacks: tuple[Contact, ...]
-    held: Held = ()
+    held: HeldReport = ()
     held_back: bool = False
     descriptor: Descriptor | None = None
     arrivals: Moves = ()

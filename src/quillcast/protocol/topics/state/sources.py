@@ -8,7 +8,7 @@ from typing import Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
-from quillcast.protocol.forwarding.channels import Channel, Filter
+from quillcast.protocol.forwarding.channels import BundleFilter, Channel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.milestones import Milestones
 from quillcast.protocol.security.access import SourceWarrant
@@ -221,7 +221,7 @@ class Sources:
         """Mark all streams as having news."""
         self.changed |= dict.fromkeys(self.states)
 
-    def filter_to(self, node: bytes, flow: Flow, inner: Filter | None = None) -> Filter:
+    def filter_to(self, node: bytes, flow: Flow, inner: BundleFilter | None = None) -> BundleFilter:
         """Return a filter for the channel to a neighbour. It stops bundles whose stream comes from there."""
 
         def enters(bundle: Bundle) -> Bundle | None:

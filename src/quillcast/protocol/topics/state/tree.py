@@ -13,7 +13,7 @@ from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.event_places import given_up, runs_at
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
-from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.forwarding.stream import HeldTerms
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
@@ -66,7 +66,7 @@ class Tree:
         self.unstarted: dict[int, Subscription] = EMPTY  # local subscriptions that begin once there is a parent
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
-        self.parent_held: Held = ()
+        self.parent_held: HeldTerms = ()
         self._came = 0  # `parent_frontier`, above it `reach_below`, and above that `before`, in one field
         self.keeping_until: float | None = None  # stays until then, because of what it knows about an ended term
         self.heard = NO_TERM
@@ -179,7 +179,7 @@ class Tree:
         """Note that some children may not know the settings."""
         self._moving |= CHANGED
 
-    def note_report(self, fallbacks: tuple[Contact, ...], held: Held) -> None:
+    def note_report(self, fallbacks: tuple[Contact, ...], held: HeldTerms) -> None:
         """Note a report of the parent: the fallbacks, and what it keeps."""
         self.fallbacks, self.parent_held = fallbacks, held
 

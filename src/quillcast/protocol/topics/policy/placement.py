@@ -10,7 +10,7 @@ from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Join
-from quillcast.protocol.topics.state.channels import install
+from quillcast.protocol.topics.policy.channels import install
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
 

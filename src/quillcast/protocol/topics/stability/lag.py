@@ -15,9 +15,9 @@ from quillcast.protocol.forwarding.event_places import readmitted
 from quillcast.protocol.forwarding.subscriber import Unread, Watched
 from quillcast.protocol.topics.query_messages import Lease, Reader
 from quillcast.protocol.topics.state.holders import Child, OrphanedLease
-from quillcast.protocol.topics.state.stream_ways import known_end
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.stream_ways import known_end
 
 READERS_MAX = 32  # of a peer in one answer, so that its message stays small; a guess
 LOST_MAX = 64  # likewise

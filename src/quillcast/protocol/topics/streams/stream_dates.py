@@ -9,9 +9,9 @@ from quillcast.core.ranges import Range
 from quillcast.core.trace import StreamOwed
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestones, ToldMilestones
-from quillcast.protocol.topics.state.stream_ways import is_mine, known_end, sources_of, there
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.stream_ways import is_mine, known_end, sources_of, there
 
 JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
 

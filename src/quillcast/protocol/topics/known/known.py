@@ -18,12 +18,12 @@ from quillcast.protocol.overlay.seats import Seats
 from quillcast.protocol.scopes.hierarchy import NoRootScope, TwoRootScopes
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.known.comparing import Comparing
+from quillcast.protocol.topics.known.forgetting import Forgetting
+from quillcast.protocol.topics.known.permissions import Permissions
+from quillcast.protocol.topics.known.records import TopicRecords
 from quillcast.protocol.topics.root_messages import TopicEntry
-from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.effects import RivalLearned, SettingsLearned
-from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.permissions import Permissions
-from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.tree import Tree
 
 

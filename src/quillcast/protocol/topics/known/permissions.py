@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from quillcast.protocol.scopes.uses import Doing
 from quillcast.protocol.topics.descriptor import Descriptor
 
-Refusal = Callable[[str, bytes, Doing], str | None]
+UseRefusal = Callable[[str, bytes, Doing], str | None]
 
 
 class Permissions:
@@ -17,10 +17,10 @@ class Permissions:
     __slots__ = ("_refusal", "begun")
 
     def __init__(self) -> None:
-        self._refusal: Refusal = lambda name, topic, doing: None
+        self._refusal: UseRefusal = lambda name, topic, doing: None
         self.begun: dict[tuple[bytes, Doing], None] = {}
 
-    def ask(self, refusal: Refusal) -> None:
+    def ask(self, refusal: UseRefusal) -> None:
         """Set what returns why a topic cannot be used now, in a sentence. Empty: it can. None: no scope bounds it."""
         self._refusal = refusal
 

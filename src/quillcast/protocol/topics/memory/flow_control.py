@@ -30,14 +30,14 @@ from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.discarding import discard_past
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.memory.retention import end_lease, holders, kept_for, last_holder, reached, shed, total
+from quillcast.protocol.topics.memory.shares import Shares
+from quillcast.protocol.topics.memory.small_topics import SmallTopics
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.state.cut import CATCH_UP_S
 from quillcast.protocol.topics.state.effects import LeaseEnded, RoomAgain
 from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
-from quillcast.protocol.topics.state.retention import end_lease, holders, kept_for, last_holder, reached, shed, total
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.shares import Shares
-from quillcast.protocol.topics.state.small_topics import SmallTopics
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
 

@@ -20,7 +20,7 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.forwarding.ordered import Decision
+from quillcast.protocol.forwarding.ordered import ChannelDecision
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.scopes.messages import Carrier, ShownChannel
 from quillcast.protocol.topics.query_messages import Hop, Survey, WayOut
@@ -55,7 +55,7 @@ class Follower(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
-class Wanted(NamedTuple):
+class TraceWanted(NamedTuple):
     """A request for a trace whose mark no bundle has yet."""
 
     message: Survey
@@ -64,7 +64,7 @@ class Wanted(NamedTuple):
 
 Copy = tuple[bytes, bytes, Term, int]
 """One copy of a bundle: its receiver, its sender, and the bundle's position."""
-Explain = Callable[[bytes, Bundle], Decision]
+Explain = Callable[[bytes, Bundle], ChannelDecision]
 """Returns what this peer's scopes decide about a bundle on its way to a peer."""
 
 
@@ -73,7 +73,7 @@ class ScopesHere(NamedTuple):
 
     name: Callable[[bytes], str] = lambda topic: ""
     """The name of the scope in which this peer takes part in a topic; empty if it is in none."""
-    explain: Explain = lambda node, bundle: Decision()
+    explain: Explain = lambda node, bundle: ChannelDecision()
     is_changing: Callable[[bytes], bool] = lambda topic: False
     """Whether the topic's policy is being changed, so that channels of two policies are here."""
     carriers: Callable[[bytes], tuple[Carrier, ...]] = lambda topic: ()
@@ -90,7 +90,7 @@ class Tracing:
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees = host, table, trees
         self.scopes = ScopesHere()
-        self.marks: dict[bytes, dict[bytes, Wanted]] = {}  # by topic: the tags that its next bundle gets
+        self.marks: dict[bytes, dict[bytes, TraceWanted]] = {}  # by topic: the tags that its next bundle gets
         self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers reported, by the number of the question
         dispatch.on_message(Hop, self._told)
@@ -109,7 +109,7 @@ class Tracing:
         tags = self.marks.setdefault(message.topic, {})
         self._forget_late(tags)
         if len(tags) < MARKS_MAX and tag not in tags:
-            tags[tag] = Wanted(message, self.host.now() + min(message.trace_s, WAIT_S_MAX))
+            tags[tag] = TraceWanted(message, self.host.now() + min(message.trace_s, WAIT_S_MAX))
         self._expire_later()
 
     def pass_on(self, topic: bytes, to: Contact) -> None:
@@ -127,7 +127,7 @@ class Tracing:
         tags = b",".join(wanted)
         return [first.under(msgspec.structs.replace(first.envelope, tags=tags)), *others]
 
-    def _forget_late(self, tags: dict[bytes, Wanted]) -> None:
+    def _forget_late(self, tags: dict[bytes, TraceWanted]) -> None:
         for tag in [tag for tag, wanted in tags.items() if wanted.until <= self.host.now()]:
             del tags[tag]
 

@@ -13,19 +13,19 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.known.replica_set import ReplicaSet
+from quillcast.protocol.topics.memory.flow_control import FlowControl
+from quillcast.protocol.topics.memory.retention import acknowledged_position, catch_up, trim
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.root_messages import Confirmed, Receipts
+from quillcast.protocol.topics.stability.scope_reports import ScopeReports
+from quillcast.protocol.topics.stability.tree_reports import child_report, parent_report
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.effects import AllStable, GapNoticed, LeaveIfIdle
-from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.retention import acknowledged_position, catch_up, trim
 from quillcast.protocol.topics.state.schedule import ReportDue, Schedule
-from quillcast.protocol.topics.state.scope_reports import ScopeReports
-from quillcast.protocol.topics.state.source_streams import SourceStreams
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.state.tree_reports import child_report, parent_report
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
 
 
 class Progress:

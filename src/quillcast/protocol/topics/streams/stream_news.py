@@ -7,12 +7,12 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.stream import SourceStream
 from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.memory.retention import acknowledged_position
 from quillcast.protocol.topics.state.link_reports import StreamDown, StreamUp, encode, stream_key
-from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.sources import Right, SourceState
-from quillcast.protocol.topics.state.stream_ways import is_alive, is_mine, reach, there
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.stream_ways import is_alive, is_mine, reach, there
 
 CLOSED_MILESTONES_MAX = 8  # in each report of a source on a stream that it closed; its neighbours have their own
 PutsOff = Callable[[Tree, Contact, Term, StreamUp], bool]

@@ -20,10 +20,10 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.forgetting import Forgetting
+from quillcast.protocol.topics.known.records import TopicRecords, send_entries
+from quillcast.protocol.topics.known.replica_set import ReplicaSet
 from quillcast.protocol.topics.root_messages import StateDigest
-from quillcast.protocol.topics.state.forgetting import Forgetting
-from quillcast.protocol.topics.state.records import TopicRecords, send_entries
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
 
 BUCKETS = 16  # with a thousand topics, some sixty are sent if one differs; a guess
 ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs

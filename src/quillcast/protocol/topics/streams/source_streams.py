@@ -20,7 +20,10 @@ from quillcast.protocol.forwarding.stream import SourceStream, Stream
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import SourceWarrant, Warrant, is_restricted
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.known.replica_set import ReplicaSet
+from quillcast.protocol.topics.memory.retention import acknowledged_position
 from quillcast.protocol.topics.messages import StreamEnd, StreamsEnded
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import (
     StreamDown,
@@ -30,16 +33,15 @@ from quillcast.protocol.topics.state.link_reports import (
     is_topic,
     stream_key,
 )
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.replica_set import ReplicaSet
-from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.source import Source, source_term
-from quillcast.protocol.topics.state.source_rights import right_of, shown_by_source
 from quillcast.protocol.topics.state.sources import Right, SourceState
-from quillcast.protocol.topics.state.stream_dates import StreamDates, share_of_each
-from quillcast.protocol.topics.state.stream_news import StreamNews
-from quillcast.protocol.topics.state.stream_ways import (
+from quillcast.protocol.topics.state.subscription import Subscription
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.source_rights import right_of, shown_by_source
+from quillcast.protocol.topics.streams.stream_dates import StreamDates, share_of_each
+from quillcast.protocol.topics.streams.stream_news import StreamNews
+from quillcast.protocol.topics.streams.stream_ways import (
     forget_report,
     is_alive,
     is_mine,
@@ -48,8 +50,6 @@ from quillcast.protocol.topics.state.stream_ways import (
     known_to,
     sources_of,
 )
-from quillcast.protocol.topics.state.subscription import Subscription
-from quillcast.protocol.topics.state.tree import Tree
 
 FROM_BELOW, FROM_ABOVE = 2, 4
 """Multiples of `streams_max` up to which a peer accepts a stream that others hold, from a child or from the parent.

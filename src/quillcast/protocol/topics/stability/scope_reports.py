@@ -26,6 +26,8 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.memory.retention import acknowledged_position
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.state.link_reports import (
     ChildReport,
     StreamUp,
@@ -33,10 +35,8 @@ from quillcast.protocol.topics.state.link_reports import (
     decode_stream,
     stream_key,
 )
-from quillcast.protocol.topics.state.placement import Placement
-from quillcast.protocol.topics.state.retention import acknowledged_position
-from quillcast.protocol.topics.state.stream_ways import comes_from
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.stream_ways import comes_from
 
 CROWDED = 4
 """Progress is reported at once when a fourth of the budget is used; a guess: leases are cut when all of it is."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.memory.retention import acknowledged_position
 from quillcast.protocol.topics.state.link_reports import ChildReport, Move, ParentReport
 from quillcast.protocol.topics.state.moves import arrivals, arrived_elsewhere, departures, newcomers
-from quillcast.protocol.topics.state.retention import acknowledged_position
 from quillcast.protocol.topics.state.tree import Tree
 
 

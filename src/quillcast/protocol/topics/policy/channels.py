@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.interning import EMPTY
-from quillcast.protocol.forwarding.channels import Channel, Filter, nothing_enters
+from quillcast.protocol.forwarding.channels import BundleFilter, Channel, nothing_enters
 from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.state.holders import Child
@@ -65,7 +65,7 @@ def _install_beside(tree: Tree, ordered: Ordered) -> None:
         tree.beside[node].lead(way.sink, _without_its_own(node, way.enters) if tree.by_source else way.enters)
 
 
-def _filter_to(tree: Tree, node: bytes, wanted: Filter | None) -> Filter | None:
+def _filter_to(tree: Tree, node: bytes, wanted: BundleFilter | None) -> BundleFilter | None:
     """Return what a channel to a child lets through."""
     if not tree.by_source:
         return wanted
@@ -80,7 +80,7 @@ def _filter_to(tree: Tree, node: bytes, wanted: Filter | None) -> Filter | None:
     return unless_numbered_there
 
 
-def _without_its_own(node: bytes, enters: Filter) -> Filter:
+def _without_its_own(node: bytes, enters: BundleFilter) -> BundleFilter:
     """Filter a source's own stream from a channel that bypasses the tree. After a restart the source asks for it."""
 
     def others(bundle: Bundle) -> Bundle | None:

@@ -4,10 +4,10 @@ from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.memory.flow_control import FlowControl
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.holders import OrphanedLease
-from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import is_topic
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree

@@ -15,8 +15,8 @@ topic's publishers as long as it is told so.
 from collections.abc import Mapping
 
 from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.topics.memory.small_topics import SmallTopics
 from quillcast.protocol.topics.state.schedule import Schedule
-from quillcast.protocol.topics.state.small_topics import SmallTopics
 from quillcast.protocol.topics.state.tree import Tree
 
 

@@ -10,10 +10,10 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.known.plausible import check_of
 from quillcast.protocol.topics.root_messages import StateQuery
 from quillcast.protocol.topics.state.effects import LaterTermExists
 from quillcast.protocol.topics.state.owing import owe, owe_late
-from quillcast.protocol.topics.state.plausible import check_of
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 

@@ -8,12 +8,12 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.stream import BESIDE
+from quillcast.protocol.topics.known.terms import Terms
+from quillcast.protocol.topics.memory.flow_control import FlowControl
+from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import CameFromSource, FrontFilled, GapNoticed, Restored
-from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.source_streams import SourceStreams
-from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
 
 
 class Arrivals:

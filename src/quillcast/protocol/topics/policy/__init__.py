@@ -1,0 +1,1 @@
+"""The forwarding policy applied to a peer's place in a tree."""

@@ -1,0 +1,1 @@
+"""What is stable, and what a peer reports about it along its tree links."""

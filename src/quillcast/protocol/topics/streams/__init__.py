@@ -1,0 +1,1 @@
+"""The streams of sources at a peer: topics with `admission = source`."""
