@@ -9,7 +9,7 @@ from quillcast.protocol.scoping.branches import Branches
 from quillcast.protocol.topics.messages import Invite
 from tests.protocol.recording import BOB, RecordingHost
 
-T, U, X, Y = b"t" * 16, b"u" * 16, b"x" * 16, b"y" * 16
+T, U = b"t" * 16, b"u" * 16
 
 
 def ordered(topic: bytes, invitation: bytes) -> ChannelOrder:
@@ -22,8 +22,7 @@ def invited(doubtful: dict[bytes, None]) -> tuple[list[Any], list[Any]]:
     host: Any = RecordingHost()
     expected: list[Any] = []
     placement: Any = SimpleNamespace(expect=expected.append)
-    chosen = {T: (X, (1, 2)), U: (Y, (3, 4))}
-    membership = SimpleNamespace(doubtful=lambda: doubtful, silent={}, chosen=chosen.get)
+    membership = SimpleNamespace(doubtful=lambda: doubtful)
     channels = [ordered(T, b"of X"), ordered(U, b"of Y")]
     controller: Any = SimpleNamespace(channels=channels, membership=membership)
     overlay: Any = None
@@ -34,11 +33,11 @@ def invited(doubtful: dict[bytes, None]) -> tuple[list[Any], list[Any]]:
 
 def test_who_enters_two_scopes_is_invited_to_each_as_its_manager_wants() -> None:
     sent, expected = invited({})
-    assert sent == [(BOB, Invite([T], b"of X", X, ((1, 2),))), (BOB, Invite([U], b"of Y", Y, ((3, 4),)))]
+    assert sent == [(BOB, Invite([T], b"of X")), (BOB, Invite([U], b"of Y"))]
     assert expected == [{T: {BOB: None}, U: {BOB: None}}]
 
 
 def test_nobody_is_invited_in_a_topic_of_which_the_orders_may_be_old() -> None:
     sent, expected = invited({U: None})
-    assert sent == [(BOB, Invite([T], b"of X", X, ((1, 2),)))]
+    assert sent == [(BOB, Invite([T], b"of X"))]
     assert expected == [{T: {BOB: None}}]

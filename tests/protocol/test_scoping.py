@@ -34,7 +34,6 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Invite
 from quillcast.sim.host import SimHost
-from quillcast.sim.network import isolated
 from quillcast.sim.topology import Topology
 from tests.params import kind, rest_long
 from tests.protocol.topics.village import Reader, Village
@@ -428,30 +427,6 @@ def test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_st
     ticker.run(20)
     assert len(site.entered()) == 1
     assert all(reader.payloads == ticker.sent for reader in readers.values())
-
-
-@pytest.mark.parametrize("policy", rest_long([Star(), Chain(), Mesh()], 1, kind))
-def test_an_entry_point_that_was_cut_off_hangs_below_the_one_that_was_named_meanwhile(policy: ScopePolicy) -> None:
-    """It was never silent itself. The manager that named the other one is lost before the cut heals."""
-    site = Site(9, policy)
-    readers, ticker = site.subscribe(site.members), Ticker(site)
-    (entry,) = site.entered()
-    cut = site.village.world.cut(isolated(entry))
-    ticker.run(3 * LEASE_S)
-    site.village.kill(1)
-    ticker.run(2 * LEASE_S)
-    site.village.world.heal(cut)
-    ticker.run(4 * LEASE_S)
-    stand_by, parents = site.members[1], site.parents()
-    for _ in range(100):
-        ticker.run(0.1)
-        assert site.entered() == [stand_by], "one edge crosses the border"
-        assert site.parents() == parents, "nobody moves any more"
-    site.village.world.start(site.manager)
-    site.manage(ScopeManager.restored(site.saved, site.config))
-    ticker.run(20)
-    assert len(site.entered()) == 1
-    assert all(reader.payloads == ticker.sent for number, reader in readers.items() if number != entry)
 
 
 def test_an_entry_point_keeps_its_place_if_all_members_were_silent_together() -> None:

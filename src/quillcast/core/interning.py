@@ -35,7 +35,10 @@ _interned: dict[Hashable, Hashable] = {}
 
 
 def interned(value: T) -> T:
-    """Return an equal value that was interned recently, or else this one. For immutable values only."""
+    """Return an equal value that was interned recently, or else this one. For immutable values only.
+
+    Never for numbers that may be of two types: 1, 1.0 and True are equal.
+    """
     found = _interned.setdefault(value, value)
     if len(_interned) > INTERNED_MAX:
         _interned.clear()

@@ -220,6 +220,7 @@ class Simulation(Observed):
     def _start(self, machine: Machine) -> None:
         known = [other.contact for other, _ in self.members()]
         host = self.world.start(machine)
+        host.count_sent()
         self._changed()
         if self._watch is not None:
             self._watch(host)

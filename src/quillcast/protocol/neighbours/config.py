@@ -21,7 +21,8 @@ class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
     repeat_max_s: float = 0.6
     """A heartbeat is repeated after at most this time, however long round trips were: a busy link seldom measures them,
     and one bad measurement must not hide a death. Answers that take longer still count. With `tries_max`, silence ends
-    after 3 s, and on a tree's link within 5 s: before its parent's buffers are full and its patience is over."""
+    after 3 s, and on a tree's link within 5 s (7 s if round trips take a second, or heartbeats are lost): before its
+    parent's buffers are full and its patience is over."""
 
     tries_max: int = 5
     """Unanswered heartbeats until a neighbour is lost. A guess: with 5 % loss in each direction, one neighbour in

@@ -21,8 +21,6 @@ from quillcast.protocol.scopes.records import VERSIONS, Record, forwarded, match
 
 KEY_BYTES = 32  # of a multicast group
 INVITATION_BYTES = 8  # too long to be guessed over the network
-Since: TypeAlias = tuple[Number, Number]
-"""When a scope chose its entry point for a topic: the manager's epoch, and how often one was chosen by then."""
 
 
 class Party(msgspec.Struct, frozen=True, array_like=True):

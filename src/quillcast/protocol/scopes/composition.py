@@ -25,7 +25,6 @@ from quillcast.protocol.scopes.channels import (
     SpecOf,
     Subchannel,
     Subchannels,
-    aside,
     both,
     delegated,
     entered,
@@ -116,20 +115,10 @@ class Composition:
         self.members |= {label: state.members[label] for label in self.departing}
 
     def _departing(self) -> dict[int, None]:
-        """The members that no longer take part, but still forward bundles in transit."""
-        acting = (*self.kept.entries, *self.kept.delegates) if not self.members and self._is_passed_through else ()
-        ends, known = dict.fromkeys((*self._ends(), *acting)) if self.kept.records else (), self.state.members
+        """The peers that no longer take part, but still forward bundles in transit."""
+        ends, known = self._ends() if self.kept.records else (), self.state.members
         members = [known[label] for label in ends if label in known and label not in self.members]
-        return {each.label: None for each in members if self._may_forward(each)}
-
-    def _may_forward(self, member: Member) -> bool:
-        """Does a member forward though it does not take part? A scope says so itself."""
-        return self.topic in member.roles if member.party.managed else self.topic not in member.refused
-
-    @property
-    def _is_passed_through(self) -> bool:
-        """Do bundles of other scopes pass through this one?"""
-        return self.around.assignment.forwards
+        return {each.label: None for each in members if not each.party.managed and self.topic not in each.refused}
 
     def _ends(self) -> dict[int, None]:
         """The members at the two ends of channels."""
@@ -174,8 +163,6 @@ class Composition:
         """Choose again who does what, and order it."""
         if self._obstacle() is None and self._staying():
             self._choose()
-        elif self._obstacle() is None and self.departing and self._is_passed_through:
-            self._remain()
         else:
             self.kept.clear()
         return self._parts()
@@ -188,7 +175,7 @@ class Composition:
     def _choose(self) -> None:
         """Choose entry points and delegates, and ask the policy for channels."""
         able = self.state.ring if self.around.is_top else ()
-        able = able or tuple(self._able())
+        able = able or tuple(self._labels("subscribes") or self._staying())
         askers = [sender.party.id for sender in self.senders]
         askers += [self.around.parent] if self.around.parent is not None else []
         acting = self.kept.entries[: self.config.entry_points]
@@ -196,8 +183,7 @@ class Composition:
         chosen = seats if self._begins_here() else self._nearest(able, askers, acting)
         entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in entries[:1]))
-        delegates = tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ()
-        self.kept.choose(self.state.epoch, (*self._still_entered(), *entries), delegates, self.departing)
+        self.kept.choose(entries, tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ())
         if self.policy is not None:
             self._carry_on(self.policy)
         if self.swap is not None:
@@ -206,36 +192,10 @@ class Composition:
         self.members = {
             label: each for label, each in self.members.items() if label in ends or label not in self.departing
         }
-        if any(label not in self.members for label in self.kept.entries):  # no channel leads on from there any more
-            self.kept.choose(self.state.epoch, entries, delegates, self.departing)
         self.kept.leave_by(tuple(dict.fromkeys((*self.kept.delegates, *self._upwards()))))
         former = self.kept.links
         self._choose_links()
         self._bridge(former)
-
-    def _able(self) -> dict[int, None]:
-        """Those that receive the topic anyway, and those that act and still take part; all, if nobody subscribes."""
-        receiving, acting = self._labels("subscribes"), (*self.kept.entries[:1], *self.kept.delegates)
-        still = [label for label in acting if label in self.members and label not in self.departing]
-        return dict.fromkeys((*receiving, *still) if receiving else self._staying())
-
-    def _still_entered(self) -> tuple[int, ...]:
-        """The entry points that no longer take part, as long as bundles begin there: on channels of this version."""
-        if self._begins_here():
-            return ()  # it moved with the rendezvous point
-        acting, begins = self.kept.entries[: self.config.entry_points], {each.source for each in self.kept.channels}
-        return tuple(label for label in acting if label in self.departing and label in begins)
-
-    def _remain(self) -> None:
-        """Nobody takes part any longer, but bundles of other scopes pass through: go on as before."""
-        kept, here = self.kept, self.departing
-        delegates = tuple(label for label in kept.delegates if label in here)
-        entries = self._still_entered() or tuple(label for label in kept.entries if label in delegates) or delegates
-        kept.choose(self.state.epoch, entries, delegates, here)
-        kept.carry_by(self._between_members(kept.wanted), self._between_members(kept.surplus))
-        if self.swap is not None:
-            self.swap.carry_by(self._between_members(self.swap.channels))
-        self._choose_links()
 
     def _bridge(self, former: Sequence[Link]) -> None:
         """Until channels lead to members that came, or lost the one above them, links carry everything there.
@@ -272,7 +232,7 @@ class Composition:
         replaced them (`swaps`), if any of them leads to a member that still receives.
         """
         wanted, self.unanswered = self._wanted(policy, self.kept.wanted)
-        receivers = frozenset((ALL, *self._group().receivers, *self.kept.former_delegates, *self._upwards()))
+        receivers = frozenset((ALL, *self._group().receivers))
         former = _without(self._between_members(self.kept.channels), wanted)
         are_missed = self.kept.records and any(each.target in receivers for each in former)
         self.kept.carry_by(wanted, former if are_missed else ())
@@ -333,13 +293,11 @@ class Composition:
         """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""
         publishing = self._labels("publishes")
         comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
-        staying = [label for label in self.kept.entries if label not in self.departing]
-        entries = staying[: self.config.entry_points] if comes_in and not self._incoming else ()
-        outwards = staying[:1] if self._upwards() else ()
+        entries = self.kept.entries[: self.config.entry_points] if comes_in and not self._incoming else ()
         return Group(
             self._staying(),
             tuple(sorted({*publishing, *entries})),
-            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *outwards})),
+            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards()})),
         )
 
     # ---- orders
@@ -471,7 +429,7 @@ class Composition:
         begins = rank == 0 and self._begins_here()
         assignment = Assignment(
             self.topic, depth, rank, ring, records=self.kept.records, recovery=recovery, begins=begins,
-            entry=self._entry(), forwards=forwards, carriers=self._carriers(), since=self.kept.since,
+            entry=self._entry(), forwards=forwards, carriers=self._carriers(),
         )  # fmt: skip
         if not self._is_border(label):
             return assignment
@@ -487,13 +445,11 @@ class Composition:
     def _forwarding(self) -> frozenset[int]:
         """The members that have to receive what others send, to pass it on over channels or out of the scope."""
         channels = [each for each in self._all_channels() if self.kept.records]
-        entered = dict.fromkeys(() if self.around.is_top else self.kept.entries[: self.config.entry_points])
-        relays = frozenset(each.source for each in channels) & {*entered, *(each.target for each in channels)}
+        relays = frozenset(each.source for each in channels) & {each.target for each in channels}
         group = self._group()
         only = [label for label in group.receivers if label not in self.subscribing]
         outwards = [label for label in only if any(each != label for each in group.senders)]
-        through = (*entered, *self.kept.delegates, *self.kept.former_delegates) if self.around.outgoing else ()
-        return relays.union(outwards, through)
+        return relays.union(outwards)
 
     def _around(self) -> tuple[Circle, ...]:
         """The domains in which the entry point speaks for this one."""
@@ -600,8 +556,7 @@ class Composition:
             mechanism = self._mechanism(self.swap.other)
             left = [(*link, None, _left_to_links(mechanism)) for link in self.kept.links if mechanism]
             for each in (*self.swap.channels, *map(WantedChannel._make, left)):
-                begins = not self.swap.begins_later and each.source in self.departing
-                constraint = Constraint(self.topic, depth, each.origin, True, self.swap.version, begins)
+                constraint = Constraint(self.topic, depth, each.origin, True, self.swap.version, False)
                 yield from self._orders(each, constraint, mechanism)
 
     def _mechanisms(self) -> tuple[str, ...]:
@@ -666,8 +621,6 @@ class Composition:
             for at, part in enumerate(parts or ()):
                 member = delegates[at % len(delegates)]
                 yield member, delegated(entered(concerned, part, beside=at > 0), member)
-            for member in self.kept.former_delegates:
-                yield member, delegated(aside(concerned), member)
 
     def _subchannels(self, order: ChannelOrder) -> tuple[Subchannel, ...] | None:
         """The subchannels to be delegated one by one; None: the channel is delegated as a whole."""

@@ -11,7 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Since, Spec, leaves, superimposed
+from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Spec, leaves, superimposed
 from quillcast.protocol.scopes.effects import Install, Measure, Remove, ScopeEffect, Send
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
@@ -63,7 +63,8 @@ class LocalController:
 
     def take_part(self, role: Role) -> list[ScopeEffect]:
         """Publish or subscribe; with neither, stop taking part in the topic."""
-        self.membership.set_role(role.topic, role if role.takes_part else None)
+        takes_part = role.publishes or role.subscribes or role.has_publishers
+        self.membership.set_role(role.topic, role if takes_part else None)
         return self._settle()
 
     def received(self, message: ControlMessage, now: float) -> list[ScopeEffect]:
@@ -89,11 +90,6 @@ class LocalController:
         if seconds is None:
             return []
         return [Send(owner, Measured(id_, self.me.id, to, seconds)) for (id_, to), owner in asking.items()]
-
-    def outdated(self, scope: bytes, topics: Iterable[tuple[bytes, Since]]) -> list[ScopeEffect]:
-        """Another member knows of entry points that were chosen later than those of which this peer knows."""
-        self.membership.outdated(scope, topics)
-        return self._settle()
 
     def outer_parent(self, topic: bytes, parent: Contact) -> list[ScopeEffect]:
         """This peer is its scope's entry point for a topic, and has this parent outside."""

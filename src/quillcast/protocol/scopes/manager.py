@@ -312,7 +312,7 @@ class ScopeManager:
         """Register with a superscope for what the members want, unless this is the topic's root scope."""
         kept = self.state.topics.get(topic)
         if kept is None or kept.root == self.state.scope.id or not self.members.can_carry(topic):
-            self.membership.set_role(topic, self._waiting_role(topic))
+            self.membership.set_role(topic, None)
             return
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
         publishes, subscribes = any(role.publishes for role in roles), any(role.subscribes for role in roles)
@@ -322,24 +322,6 @@ class ScopeManager:
         head = self._head(topic)
         role = Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable, has_publishers, head=head)
         self.membership.set_role(topic, role)
-
-    def _waiting_role(self, topic: bytes) -> Role | None:
-        """The scope's role in a topic in which no member takes part, as long as bundles of others pass through."""
-        role = self.membership.roles.get(topic)
-        if role is None or not self._is_passed_through(topic):
-            return None
-        return msgspec.structs.replace(role, publishes=False, subscribes=False, has_publishers=False)
-
-    def _is_passed_through(self, topic: bytes) -> bool:
-        """Does the scope forward bundles of others, as its superscope says, and can it?"""
-        kept = self.state.topics.get(topic)
-        return kept is not None and bool(kept.entries) and self.membership.assignment(topic).forwards
-
-    def _release(self) -> None:
-        """End topics in which no member takes part, and through which no bundles pass any longer."""
-        waiting = [topic for topic, role in self.membership.roles.items() if not role.takes_part]
-        if ended := [topic for topic in waiting if not self._is_passed_through(topic)]:
-            self._roles_changed(ended)
 
     # ---- with members and clients
 
@@ -381,20 +363,15 @@ class ScopeManager:
         for topic in topics:
             roles, kept = self.members.roles(topic), self.state.topics.get(topic)
             if not roles:
-                self._end(topic)
+                self.state.topics.pop(topic, None)
+                self.measuring.forget_topic(topic)
+                self.swaps.forget(topic)
+                self.stopped.pop(topic, None)
             elif kept is None or kept.root not in [role.root for role in roles]:
                 self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
             self._cascade(topic)
         self._mark(topics)
         self.changed = True
-
-    def _end(self, topic: bytes) -> None:
-        """No member has a role in a topic any more: forget it, unless bundles of others pass through."""
-        if not self._is_passed_through(topic):
-            self.state.topics.pop(topic, None)
-            self.measuring.forget_topic(topic)
-            self.swaps.forget(topic)
-            self.stopped.pop(topic, None)
 
     def _succeeded(self, message: Succession) -> Iterator[ScopeEffect]:
         """A party proves that the manager began a later epoch than this one: elsewhere, or this state is old."""
@@ -530,7 +507,6 @@ class ScopeManager:
             for topic in topics:
                 self._compose(topic)
             composed |= topics
-            self._release()
             if any(self.config.out_of_all) and len(self.state.exits()) != exits:
                 self._mark(self.state.topics)
         return composed
@@ -638,8 +614,7 @@ class ScopeManager:
         assert self.orders.parts.keys() == state.members.keys()
         self.orders.check()
         for topic, kept in state.topics.items():
-            roots = [role.root for role in self.members.roles(topic)]
-            assert kept.root in roots or self._is_passed_through(topic), topic.hex()
+            assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
             ends = {end for channel in kept.channels for end in (channel.source, channel.target)} - {ALL}
             assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()
 

@@ -163,7 +163,7 @@ class Members:
 
     def can_carry(self, topic: bytes) -> bool:
         """Does any member take part in the topic?"""
-        return any(role.takes_part for role in self.roles(topic))
+        return any(topic in each.roles for each in self.using(topic))
 
     def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
         """Members that name another root scope for the topic."""

@@ -12,7 +12,7 @@ import msgspec
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes import succession
-from quillcast.protocol.scopes.channels import ChannelOrder, Party, Since, for_topic
+from quillcast.protocol.scopes.channels import ChannelOrder, Party, for_topic
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.hierarchy import OVERLAY, NoWayToRoot, ScopeCycle
 from quillcast.protocol.scopes.messages import (
@@ -32,9 +32,6 @@ from quillcast.protocol.scopes.messages import (
     does,
 )
 from quillcast.protocol.scopes.uses import Doing
-
-NOBODY: tuple[bytes, Since] = OVERLAY, (0, 0)
-"""No owner decides."""
 
 
 class Owner(msgspec.Struct):
@@ -127,27 +124,10 @@ class ScopeMembership:
 
     def returned(self) -> None:
         """This party was silent for a lease: owners may have given its place to others. Ask them with a new number."""
-        for id_ in self.owners:
-            self._doubt(id_)
-
-    def _doubt(self, id_: bytes) -> None:
-        self.owners[id_].serial += 1
-        self.unregistered[id_] = self.doubted[id_] = None
-
-    def outdated(self, scope: bytes, topics: Iterable[tuple[bytes, Since]]) -> None:
-        """A member of one of the owners has orders by which other entry points were chosen later: ask that owner."""
-        mine = ((*self.chosen(topic), since) for topic, since in topics)
-        if scope not in self.doubted and any(of == scope and own < since for of, own, since in mine):
-            self._doubt(scope)
-
-    def later(self, scope: bytes, topics: Iterable[tuple[bytes, Since]]) -> tuple[tuple[bytes, Since], ...]:
-        """In which of these topics this party's owner chose its entry point later than somebody knows, and when."""
-        known = ((topic, self.chosen(topic), since) for topic, since in topics)
-        return tuple((topic, own) for topic, (of, own), since in known if of == scope and own > since)
-
-    def chosen(self, topic: bytes) -> tuple[bytes, Since]:
-        """Which owner decides about this party in a topic, and when it chose its entry point."""
-        return next(((orders.owner.id, each.since) for orders, each in self._ordered() if each.topic == topic), NOBODY)
+        for id_, owner in self.owners.items():
+            owner.serial += 1
+            self.unregistered[id_] = None
+        self.doubted = dict.fromkeys(self.owners)
 
     def doubtful(self) -> dict[bytes, None]:
         """The topics in which orders may be old."""
@@ -307,10 +287,6 @@ class ScopeMembership:
         """The scopes at which topics may be rooted, the nearest first."""
         known = {root.scope: root for orders in reversed([*self._obeyed()]) for root in reversed(orders.roots)}
         return tuple(reversed(known.values()))
-
-    def is_proven(self, invitation: bytes) -> bool:
-        """Did an owner give this invitation to its sender?"""
-        return invitation != b"" and any(invitation in (each.invitation, each.entrance) for each in self._obeyed())
 
     def invited_by(self, invitation: bytes, topic: bytes) -> bool:
         """Does an invitation prove that an owner wants its sender as this party's parent in a topic?

@@ -3,6 +3,19 @@
 Both sides tell each other their whole state under a number that grows, and from time to time the number alone. So a
 message may be lost or repeated: a party that gets a number without its state is told that state again.
 
+relation       towards the owner, receiver, host      back
+============== ====================================== =========================================
+member-owner   Registration, Alive, Deregistration,   Orders, Heard, RegistrationRefused,
+               Measured, OuterParent                   MeasureRoundTrips
+client-host    Registration (`client`), Alive,        Orders, Heard, RegistrationRefused
+               Deregistration
+sender-receiver ChannelRequest                        ChannelAnswer
+============== ====================================== =========================================
+
+Between peers they travel inside `Control`, which names their party. `ServeClient` is between a client's host and the
+peer that will serve the client directly (`direct`). `ScopeAt` to `ScopeSays` are for questions from commands
+(`protocol.scoping.questions`).
+=======
 =============== ==================================== ====================================
 relation        towards the owner, receiver          back
 =============== ==================================== ====================================
@@ -24,7 +37,7 @@ from msgspec import Meta
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.scopes import patterns
-from quillcast.protocol.scopes.channels import INVITATION_BYTES, KEY_BYTES, ChannelOrder, Party, Rate, Since, Spec
+from quillcast.protocol.scopes.channels import INVITATION_BYTES, KEY_BYTES, ChannelOrder, Party, Rate, Spec
 from quillcast.protocol.scopes.filters import Filter
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import Depth, Label
@@ -60,11 +73,6 @@ class Role(Message, frozen=True):
     """Of a scope: the peer that speaks for it in the recovery domain of its superscope, which is its entry point."""
     unusable: Annotated[str, Meta(max_length=WHY_MAX)] = ""
     """Why a peer cannot use a filter that it was ordered; empty if it can."""
-
-    @property
-    def takes_part(self) -> bool:
-        """Does it do anything? A scope may have a role in which it only waits until no bundles pass through it."""
-        return self.publishes or self.subscribes or self.has_publishers
 
 
 class Succession(Message, frozen=True, tag=101):
@@ -215,8 +223,6 @@ class Assignment(Message, frozen=True):
     """What the member has no right to, of what it registered for, and why: a sentence each."""
     carriers: tuple[Carrier, ...] = ()
     """The owner, and the scopes around it up to the root scope."""
-    since: Since = (0, 0)
-    """When the owner chose its entry point for the topic: later ones are higher."""
 
 
 def does(said: Role | TopicBounds | Assignment, doing: Doing) -> bool:
@@ -405,13 +411,6 @@ class EndClient(Message, frozen=True, tag=108):
     client: WireId
 
 
-class Outdated(Message, frozen=True, tag=109):
-    """An answer to `Invite`: the receiver goes by old orders. Its scope has chosen other entry points since then."""
-
-    scope: WireId
-    topics: tuple[tuple[WireId, Since], ...]
-
-
 class Reach(Message, frozen=True, tag=102):
     """A channel leads to the receiver: answer `Reached`, so that the link is there before bundles take it."""
 
@@ -470,7 +469,6 @@ class ScopeSays(Message, frozen=True, tag=134):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Control, ServeClient, ServesClient, EndClient, Outdated, Reach, Reached, ScopeAt, FindScope, ScopeFound,
-    AskScope, ScopeSays,
+    Control, ServeClient, ServesClient, EndClient, Reach, Reached, ScopeAt, FindScope, ScopeFound, AskScope, ScopeSays,
 )  # fmt: skip
 """What travels between peers. The others are inside `Control`, and have tags of their own."""

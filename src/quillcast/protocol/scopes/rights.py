@@ -94,11 +94,11 @@ class Entitlements:
 
 
 def _without(role: Role, denied: Mapping[Doing, str]) -> Role | None:
-    """What is left of a role; None: nothing of what it is for."""
+    """What is left of a role."""
     left = msgspec.structs.replace(
         role,
         publishes=role.publishes and "publishes" not in denied,
         has_publishers=role.has_publishers and "publishes" not in denied,
         subscribes=role.subscribes and "subscribes" not in denied,
     )
-    return left if left.takes_part or not role.takes_part else None
+    return left if left.publishes or left.has_publishers or left.subscribes else None

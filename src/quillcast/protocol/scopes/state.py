@@ -1,7 +1,7 @@
 """What a manager keeps on disk: after a crash it is the same manager, with a higher epoch and the same labels."""
 
 import hashlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -165,11 +165,7 @@ class Topic(msgspec.Struct):
     name: str = ""
     entries: tuple[int, ...] = ()
     """The entry point, its stand-bys."""
-    since: tuple[int, int] = (0, 0)
-    """The epoch in which the entry point was chosen, and how often one was chosen by then."""
     delegates: tuple[int, ...] = ()
-    former_delegates: tuple[int, ...] = ()
-    """Delegates that no longer take part, and send out of the scope until others have taken their place."""
     exits: tuple[int, ...] = ()
     """The members that send out of the scope."""
     channels: tuple[WantedChannel, ...] = ()
@@ -191,14 +187,8 @@ class Topic(msgspec.Struct):
     bridges: tuple[tuple[int, int], ...] = ()
     """The links, up or down, that carry everything: the policy gives no answer, and its channels do not lead there."""
 
-    def choose(
-        self, epoch: int, entries: tuple[int, ...], delegates: tuple[int, ...], departing: Container[int] = ()
-    ) -> None:
-        """Make these members its entry points and delegates. Former delegates that are `departing` still send."""
-        if entries[:1] != self.entries[:1]:
-            self.since = epoch, self.since[1] + 1
-        former = dict.fromkeys((*self.former_delegates, *self.delegates))
-        self.former_delegates = tuple(each for each in former if each in departing)
+    def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...]) -> None:
+        """Make these members its entry points and delegates."""
         self.entries, self.delegates = entries, delegates
 
     def carry_by(self, channels: tuple[WantedChannel, ...], surplus: tuple[WantedChannel, ...] = ()) -> None:
@@ -224,8 +214,7 @@ class Topic(msgspec.Struct):
 
     def clear(self) -> None:
         """No member carries it any longer."""
-        self.entries = self.delegates = self.former_delegates = self.exits = ()
-        self.channels = self.surplus = self.links = self.bridges = ()
+        self.entries = self.delegates = self.exits = self.channels = self.surplus = self.links = self.bridges = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
         """Set the policy in force, and the change in progress."""

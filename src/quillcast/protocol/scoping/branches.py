@@ -7,7 +7,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, WireId
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.scopes.channels import Address, Since
+from quillcast.protocol.scopes.channels import Address
 from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.topics.messages import Invite
@@ -17,9 +17,6 @@ from quillcast.protocol.topics.state.tree import Tree
 
 INVITED_EVERY_MAX = 32
 """Beats between two invitations of one peer at most; a guess: trees change by then."""
-
-UNMANAGED_EVERY_MAX = 4
-"""The same while a manager is silent: invited peers may know of later entry points. A guess: five seconds."""
 
 CLIMBS_EVERY_MAX = 256
 """Beats between two searches for a better parent at most; a guess: five minutes."""
@@ -68,16 +65,14 @@ class Branches:
             if each in missing or beats < tried.again_at + INVITED_EVERY_MAX
         }
         self.placement.expect(_by_topic(missing))
-        membership, topics = controller.membership, dict[tuple[Address, WireId], dict[WireId, Since]]()
-        pause_max = UNMANAGED_EVERY_MAX if membership.silent else INVITED_EVERY_MAX
+        topics = dict[Address, list[WireId]]()
         for each, way in missing.items():
             invited = self.invited.get(each, Tried(0, beats))
             if beats >= invited.again_at:
-                self.invited[each] = invited.again(beats, pause_max)
-                scope, since = membership.chosen(each[0])
-                topics.setdefault((way, scope), {})[each[0]] = since
-        for (way, scope), of_it in topics.items():
-            self.host.send(way.peer, Invite([*of_it], way.invitation, scope, tuple(of_it.values())))
+                self.invited[each] = invited.again(beats, INVITED_EVERY_MAX)
+                topics.setdefault(way, []).append(each[0])
+        for way, of_it in topics.items():
+            self.host.send(way.peer, Invite(of_it, way.invitation))
 
     def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Address]]:
         doubtful = controller.membership.doubtful()

@@ -46,7 +46,6 @@ from quillcast.protocol.scopes.messages import (
     EndClient,
     Heard,
     Orders,
-    Outdated,
     Registration,
     RegistrationRefused,
     Role,
@@ -134,7 +133,6 @@ class Scoping:
         self.questions = Questions(host, overlay, dispatch)  # of people about running scopes
         dispatch.on_message(Control, self._received)
         dispatch.on_message(Invite, self._invited)
-        dispatch.on_message(Outdated, self._outdated)
         dispatch.on_message(ServeClient, self.direct.serve)
         dispatch.on_message(ServesClient, self.direct.served)
         dispatch.on_message(EndClient, self.direct.ends)
@@ -395,26 +393,13 @@ class Scoping:
         return f"the peer at {address} does not run its manager; it runs those of: {here}"
 
     def _invited(self, sender: Contact, message: Invite) -> None:
-        """Be the child of another peer, if a manager of this peer's scopes wants that, as far as this peer knows."""
+        """Be the child of another peer, if a manager of this peer's scopes wants that."""
         membership = self.controller.membership if self.controller is not None else None
-        if membership is None or not membership.is_proven(message.invitation):
-            self.host.trace(Mark("uninvited"))
-            return
-        later = membership.later(message.scope, zip(message.topics, message.since, strict=False))
-        if later:
-            self.host.send(sender, Outdated(message.scope, later))
-        known = [topic for topic in message.topics if topic not in dict(later)]
-        if topics := [topic for topic in known if membership.invited_by(message.invitation, topic)]:
+        topics = [topic for topic in message.topics if membership and membership.invited_by(message.invitation, topic)]
+        if topics:
             self.dispatch.order(Invited(tuple(topics), sender))
-        elif known:
+        else:
             self.host.trace(Mark("uninvited"))
-
-    def _outdated(self, sender: Contact, message: Outdated) -> None:
-        """A peer that this one invited knows of entry points that were chosen later."""
-        channels = self.controller.channels if self.controller is not None else ()
-        leading = (each.spec.peer.node_id for each in channels if isinstance(each.spec, Address))
-        if self.controller is not None and sender.node_id in leading:
-            self._carry_out(self.host.me, self.controller.outdated(message.scope, message.topics))
 
     def _disproof(self, sender: Contact, control: Control) -> Succession | None:
         """Return what proves to a former manager that another one has replaced it."""

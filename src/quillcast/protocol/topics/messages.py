@@ -14,7 +14,7 @@ from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.forwarding.milestones import ToldMilestones, older
-from quillcast.protocol.scopes.channels import INVITATION_BYTES, Since
+from quillcast.protocol.scopes.channels import INVITATION_BYTES
 from quillcast.protocol.security.access import PublicKey, SourceWarrant, Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -105,14 +105,10 @@ class Invite(Message, frozen=True, tag=55):
     """The planner of these topics' trees wants you to be my child: send me a `Rejoin`. Keep your parent until then.
 
     `invitation` proves that: the manager of the receiver's scope gave it to the peers that are to invite the receiver.
-    If the sender goes by older orders of its `scope` than the receiver, as `since` shows, answer `Outdated`.
     """
 
     topics: list[WireId]
     invitation: Annotated[bytes, msgspec.Meta(max_length=INVITATION_BYTES)] = b""
-    scope: WireId = bytes(ID_BYTES)
-    since: tuple[Since, ...] = ()
-    """For each topic."""
 
 
 class Accepted(Message, frozen=True, tag=43):
