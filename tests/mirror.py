@@ -31,5 +31,6 @@ def known() -> dict[str, Any]:
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(known()))
+    sys.stdout.flush()
     sys.stderr.write(sys.stdin.read())
     sys.exit(3)

@@ -30,6 +30,8 @@ def test_forks_are_processes_of_their_own_and_end_by_signals() -> None:
     assert first.wait(60) == -signal.SIGKILL
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(0.01)
+    assert second.stdout is not None
+    assert second.stdout.read(1) == b"{", "before that it need not be the program yet"
     second.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in second.communicate(timeout=60)[1]
     assert second.returncode == -signal.SIGINT

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from quillcast import Node
+from quillcast.core.errors import LocalError
 from tests.live.test_node import run, take
 from tests.sim.test_policies import Chain
 
@@ -24,3 +25,8 @@ def test_nodes_with_a_chain_forward_events_along_one_line() -> None:
             assert sorted(len(peer.children) for peer in tree.peers) == [0, 1, 1, 1, 1]
 
     run(scenario())
+
+
+def test_a_class_is_no_forwarding_policy() -> None:
+    with pytest.raises(LocalError, match=r"forwarding_policy = .*Chain.* is .*; use an object with its methods"):
+        Node(forwarding_policy=Chain)  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def test_no_more_is_sent_than_the_window_until_it_was_taken() -> None:
     box.taken(SIZE)
     assert [each.envelope.first for each in client.read(9)] == [2]
     assert (box.unread().events, box.unread().oldest_ns) == (4, 2)
-    with pytest.raises(Malformed, match="bytes were taken"):
+    with pytest.raises(Malformed, match="bytes were finished"):
         box.taken(3 * SIZE)
 
 

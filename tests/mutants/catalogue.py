@@ -826,8 +826,8 @@ MUTANTS = (
         "one-invitation-per-peer",
         "A peer is invited to each topic as the manager wants that ordered it.",
         "protocol/scoping/branches.py",
-        "                topics.setdefault((way, scope), {})[each[0]] = since\n",
-        "                topics.setdefault((next(iter(missing.values())), scope), {})[each[0]] = since\n",
+        "                topics.setdefault(way, []).append(each[0])\n",
+        "                topics.setdefault(next(iter(missing.values())), []).append(each[0])\n",
         "protocol/test_branches.py::test_who_enters_two_scopes_is_invited_to_each_as_its_manager_wants",
     ),
     Mutant(
@@ -842,8 +842,8 @@ MUTANTS = (
         "old-answers-confirm-orders",
         "What a manager said before an entry point was stopped does not show that its orders still count.",
         "protocol/scopes/membership.py",
-        "        self.owners[id_].serial += 1\n        self.unregistered[id_] = self.doubted[id_] = None\n",
-        "        self.unregistered[id_] = self.doubted[id_] = None\n",
+        "            owner.serial += 1\n            self.unregistered[id_] = None\n        self.doubted = ",
+        "            self.unregistered[id_] = None\n        self.doubted = ",
         "protocol/test_scoping.py::test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_stand_by",
     ),
     Mutant(

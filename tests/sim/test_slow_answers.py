@@ -34,7 +34,7 @@ def a_busy_network() -> Scenario:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [2, 5])
+@pytest.mark.parametrize("seed", [2, 7])
 def test_what_was_asked_twice_leaves_no_lease_behind_that_all_wait_for(seed: int) -> None:
     run = Simulation(a_busy_network(), seed)
     run.world.run(SLOW_UNTIL_S + 8.0)  # much less than a lease

@@ -27,7 +27,7 @@ def bound_s(name: str, value: Any) -> float | None:
 
 def instance(name: str, value: Any, kind: type[T], wanted: str) -> T | None:
     """The value if it is of that kind, or None. Raises `LocalError` that says what is `wanted` instead."""
-    if value is not None and not isinstance(value, kind):
+    if value is not None and (isinstance(value, type) or not isinstance(value, kind)):
         raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use {wanted}")
     return value
 

@@ -416,7 +416,7 @@ def test_peers_outside_the_domain_are_asked_for_what_nobody_inside_has_and_in_no
 
 def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sought_of_nobody() -> None:
     world, agent = World(), CarolSays()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(agent),),), 5
+    world.recovery.agents.of_topics, world.circle.end = {WEATHER: ((Level(agent),),)}, 5
     agent.holds, agent.lacks = [(0, 2)], []
     world.look()
     assert world.asked == [(CAROL, [(0, 2)])], "who passes the topic on is not asked"
@@ -429,7 +429,7 @@ def test_what_a_member_says_that_it_holds_is_asked_of_it_and_what_is_being_sough
 
 def test_what_came_to_nobody_below_is_asked_of_the_peer_outside_and_sought_inside_only_if_that_gives_it_up() -> None:
     world = World()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(AlongTree()),),), 5
+    world.recovery.agents.of_topics, world.circle.end = {WEATHER: ((Level(AlongTree()),),)}, 5
     world.circle.outside, world.circle.came = [BOB], 2
     world.look()
     assert world.asked == [(CAROL, [(0, 2)])]
@@ -447,7 +447,7 @@ def test_what_came_to_nobody_below_is_asked_of_the_peer_outside_and_sought_insid
 
 def test_what_the_peer_upstream_awaits_is_asked_of_nobody_while_the_source_is_there() -> None:
     world = World()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(AlongTree()),),), 5
+    world.recovery.agents.of_topics, world.circle.end = {WEATHER: ((Level(AlongTree()),),)}, 5
     world.circle.came, world.circle.came_upstream = 0, 2
     world.look(times=6)
     assert {each for _, ranges in world.asked for each in ranges} == {(0, 2)}
@@ -459,7 +459,7 @@ def test_what_the_peer_upstream_awaits_is_asked_of_nobody_while_the_source_is_th
 @pytest.mark.parametrize("refuses", [True, False])
 def test_what_a_member_does_not_have_after_all_is_asked_of_others(refuses: bool) -> None:
     world, agent = World(), CarolSays()
-    world.recovery.agents.of_topics[WEATHER], world.circle.end = ((Level(agent),),), 2
+    world.recovery.agents.of_topics, world.circle.end = {WEATHER: ((Level(agent),),)}, 2
     agent.holds, agent.lacks = [(0, 2)], []
     world.look()
     if refuses:

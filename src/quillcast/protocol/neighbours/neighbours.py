@@ -104,11 +104,6 @@ class Link:
 class Neighbours:
     """Detects which neighbours of this peer are alive."""
 
-    __slots__ = (
-        "_asked", "_checked_at", "_every_s", "_links", "_listeners", "_lost", "_quiet_until", "_round_trips",
-        "_wanted", "config", "host", "streams",
-    )  # fmt: skip
-
     def __init__(self, host: Host, config: NeighbourConfig, streams: Marks | None = None) -> None:
         """Without `streams` heartbeats carry no marks."""
         self.host, self.config, self.streams = host, config, streams

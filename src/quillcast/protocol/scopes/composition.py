@@ -38,7 +38,7 @@ from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle, Role, does
 from quillcast.protocol.scopes.policies import called
-from quillcast.protocol.scopes.policies.links import Link, build_tree
+from quillcast.protocol.scopes.policies.links import LabelPair, build_tree
 from quillcast.protocol.scopes.policy import ALL, Group, NoAnswer, ScopePolicy, WantedChannel, mechanism_of
 from quillcast.protocol.scopes.rates import agreed
 from quillcast.protocol.scopes.reach import carried, unreached
@@ -197,7 +197,7 @@ class Composition:
         self._choose_links()
         self._bridge(former)
 
-    def _bridge(self, former: Sequence[Link]) -> None:
+    def _bridge(self, former: Sequence[LabelPair]) -> None:
         """Until channels lead to members that came, or lost the one above them, links carry everything there.
 
         While the policy gives no answer, they do so wherever its channels do not lead.
@@ -491,14 +491,14 @@ class Composition:
             links = self._spanning(self.kept.links) if to_all else tuple(channels)
         self.kept.link(self._whole(links), records=records)
 
-    def _whole(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
+    def _whole(self, links: tuple[LabelPair, ...]) -> tuple[LabelPair, ...]:
         """Links that lead to all receivers, also to those that a policy without an answer does not know of."""
         if self.unanswered is None:
             return links
         standing = tuple(dict.fromkeys((*links, *self.kept.links)))
         return self._spanning(standing, max((LINKS_MAX, *Counter(source for source, _ in links).values())))
 
-    def _spanning(self, standing: Sequence[Link], children_max: int = LINKS_MAX) -> tuple[Link, ...]:
+    def _spanning(self, standing: Sequence[LabelPair], children_max: int = LINKS_MAX) -> tuple[LabelPair, ...]:
         """Links of a tree from the entry point to all receivers, which keeps the present ones."""
         departing = (label for label in self.departing if label in self.members)
         nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers, *departing])
@@ -686,12 +686,12 @@ def _left_to_links(mechanism: str) -> Filter:
     return Larger(parse(mechanism).bundle_bytes_max) if mechanism else NO_BUNDLE
 
 
-def _shortest(channels: Iterable[Link], entry: tuple[int, ...]) -> list[Link]:
+def _shortest(channels: Iterable[LabelPair], entry: tuple[int, ...]) -> list[LabelPair]:
     """The shortest paths from the entry point."""
     below = dict[int, list[int]]()
     for source, target in channels:
         below.setdefault(source, []).append(target)
-    around, reached, ways = [*entry], dict.fromkeys(entry), list[Link]()
+    around, reached, ways = [*entry], dict.fromkeys(entry), list[LabelPair]()
     for at in around:
         for other in below.get(at, ()):
             if other not in reached:

@@ -401,10 +401,7 @@ class ScopeManager:
             self.measuring.forget_member(id_)
             self._mark(self.orders.parts.get(member.label, ()))  # also where it only forwarded bundles in transit
             self.orders.remove(member.label)
-            self.state.change_keys()
-            self.orders.owe_keys()
-            if self.config.multicast:  # senders have a key, too
-                self._mark(topic for sender in self.state.senders.values() for topic in sender.topics)
+            self._change_keys()
             self._choose_ring()
             self._roles_changed(member.roles)
 
@@ -424,10 +421,19 @@ class ScopeManager:
         self._mark(self._shared_anew(former))
         return () if topics else self.receiver.repeat(message.sender.id)
 
+    def _change_keys(self) -> None:
+        """Have members and senders use other keys of multicast groups than who has left."""
+        self.state.change_keys()
+        self.orders.owe_keys()
+        if self.config.multicast:
+            self._mark(topic for sender in self.state.senders.values() for topic in sender.topics)
+
     def _forget_sender(self, id_: bytes) -> None:
         former = self.receiver.rates()
         self.measuring.round_trips.forget_party(id_)
         self._mark(self.receiver.forget(id_))
+        if self.config.multicast:
+            self._change_keys()
         self._mark(self._shared_anew(former))
 
     def _shared_anew(self, former: Mapping[bytes, tuple[Rate, ...]]) -> Iterable[bytes]:

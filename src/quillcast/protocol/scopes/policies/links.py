@@ -15,7 +15,7 @@ from quillcast.protocol.scopes.policy import Group, WantedChannel
 Links: TypeAlias = Mapping[int, Sequence[int]]
 """Of each member, those to which it has a link; a link has no direction."""
 
-Link: TypeAlias = tuple[int, int]
+LabelPair: TypeAlias = tuple[int, int]
 """A link as it is used: from one member to another."""
 
 HopCost: TypeAlias = Callable[[int, int], float]
@@ -35,16 +35,16 @@ def root_of(group: Group) -> int:
     return next((each for each in group.senders if each in receivers), group.receivers[0])
 
 
-def standing_tree(nodes: Sequence[int], standing: Iterable[WantedChannel]) -> list[Link]:
+def standing_tree(nodes: Sequence[int], standing: Iterable[WantedChannel]) -> list[LabelPair]:
     """The standing links as they lead away from one origin, the first of `nodes` if it is one. Others use the same."""
-    by_origin: dict[int | None, list[Link]] = {}
+    by_origin: dict[int | None, list[LabelPair]] = {}
     for source, target, origin, _ in standing:
         by_origin.setdefault(origin, []).append((source, target))
     another = min((each for each in by_origin if each is not None), default=None)
     return sorted(by_origin.get(nodes[0]) or by_origin.get(another, []))
 
 
-def links_of(pairs: Iterable[Link], among: Iterable[int]) -> Links:
+def links_of(pairs: Iterable[LabelPair], among: Iterable[int]) -> Links:
     """The links between these members that join one of the pairs, in the order of `among`."""
     rank = {each: at for at, each in enumerate(among)}
     found: dict[int, dict[int, None]] = {each: {} for each in rank}
@@ -117,7 +117,7 @@ class TreeBuilder:
 
 
 def build_tree(
-    nodes: Sequence[int], standing: Sequence[Link], children_max: int, hop: HopCost | None = None
+    nodes: Sequence[int], standing: Sequence[LabelPair], children_max: int, hop: HopCost | None = None
 ) -> TreeBuilder:
     """A tree of these members from the first one, that keeps standing links where there is room.
 
@@ -134,7 +134,7 @@ def build_tree(
     return tree
 
 
-def shallow(nodes: Sequence[int], standing: Sequence[Link], children_max: int) -> TreeBuilder:
+def shallow(nodes: Sequence[int], standing: Sequence[LabelPair], children_max: int) -> TreeBuilder:
     """A tree of these members from the first one, almost as shallow as it can be, that keeps most standing links."""
     tree = build_tree(nodes, _refilled(nodes, standing), children_max)
     if max(tree.delays.values()) > _depth(len(nodes), children_max) + _EXTRA_DEPTH:
@@ -142,7 +142,7 @@ def shallow(nodes: Sequence[int], standing: Sequence[Link], children_max: int) -
     return tree
 
 
-def _refilled(nodes: Sequence[int], standing: Sequence[Link]) -> list[Link]:
+def _refilled(nodes: Sequence[int], standing: Sequence[LabelPair]) -> list[LabelPair]:
     """The standing links, with a new member or a leaf in the place of each that left: so the tree gets no deeper."""
     below: dict[int, list[int]] = {}
     for source, target in standing:

@@ -7,7 +7,15 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from quillcast.protocol.scopes.filters import Modulo
-from quillcast.protocol.scopes.policies.links import Link, Links, in_order, links_of, shallow, spread, standing_tree
+from quillcast.protocol.scopes.policies.links import (
+    LabelPair,
+    Links,
+    in_order,
+    links_of,
+    shallow,
+    spread,
+    standing_tree,
+)
 from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
 
 _FORWARDERS = 2  # how many other forwarders of its stripe each forwarder serves
@@ -65,7 +73,7 @@ def _tree(inner: list[int], group: Group, standing: list[WantedChannel]) -> Link
     return links_of(links, group.receivers)
 
 
-def _leaf_links(inner: list[int], leaves: list[int], standing: Sequence[Link]) -> Iterator[tuple[int, int]]:
+def _leaf_links(inner: list[int], leaves: list[int], standing: Sequence[LabelPair]) -> Iterator[tuple[int, int]]:
     """A link for each leaf: the one that stands, as long as the forwarder has not too many."""
     stood = links_of(standing, [*inner, *leaves])
     room = dict.fromkeys(inner, _leaves_max(len(inner), len(inner) + len(leaves)))

@@ -35,8 +35,6 @@ class TopicDoubt(NamedTuple):
 class ReplicaSet:
     """The replicas of each topic, and how many of them this peer reaches."""
 
-    __slots__ = ("began_at", "config", "host", "neighbours", "overlay")
-
     def __init__(self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: FailureDetector) -> None:
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
         self.began_at = host.now()

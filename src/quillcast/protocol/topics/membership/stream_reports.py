@@ -35,7 +35,7 @@ from quillcast.protocol.topics.streams.source_rights import could_publish
 from quillcast.protocol.topics.streams.source_streams import SourceStreams
 from quillcast.protocol.topics.streams.stream_ways import is_alive, is_mine, may_end
 
-Told = TypeVar("Told", StreamUp, StreamDown)
+AnyReport = TypeVar("AnyReport", StreamUp, StreamDown)
 
 
 class TurnOver(Timer, frozen=True):
@@ -304,7 +304,7 @@ class StreamReporting:
             self.progress.advance_streams(tree, (message.term,))
 
 
-def _as_far_as_taken(tree: Tree, sender: Contact, term: Term, report: Told) -> Told:
+def _as_far_as_taken(tree: Tree, sender: Contact, term: Term, report: AnyReport) -> AnyReport:
     """Return a neighbour's report without what is not accepted from it: nobody is to wait for that, or request it."""
     stream = tree.flow.others[term]
     if not (stream.barred and term.is_of(sender.node_id)):

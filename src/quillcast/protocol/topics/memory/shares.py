@@ -23,8 +23,6 @@ from quillcast.protocol.topics.state.tree import Tree
 class Shares:
     """The shares of topics at this peer, and what its children report about theirs."""
 
-    __slots__ = ("below", "budget", "schedule", "small", "told", "trees")
-
     def __init__(self, trees: Mapping[bytes, Tree], budget: Budget, schedule: Schedule, small: SmallTopics) -> None:
         self.trees, self.budget, self.schedule, self.small = trees, budget, schedule, small
         self.below: dict[bytes, dict[bytes, None]] = {}  # by topic: children whose share is used up

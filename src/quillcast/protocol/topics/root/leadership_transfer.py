@@ -95,11 +95,6 @@ class PendingTransfer:
 class LeadershipTransfer:
     """A peer's part in leadership transfers, as the old root and as the new one."""
 
-    __slots__ = (
-        "config", "dispatch", "host", "intake", "known", "membership", "offers", "overlay", "pending", "replica_set",
-        "terms", "trees", "vouched",
-    )  # fmt: skip
-
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, replica_set: ReplicaSet, known: KnownTopics,
         trees: Trees, terms: Terms, membership: TreeMembership, intake: Intake, dispatch: Dispatch,
