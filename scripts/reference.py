@@ -37,6 +37,7 @@ STATUS = """What peers report about themselves, in Python and as JSON.
 | | `top` | `Activity` |
 | `Node.scopes()` | `scope show`, `scope members`, `scope topics` | `ScopeStatus` |
 | | `scope tree` | `ScopeTopic` |
+| `Node.reload_scope()` | `scope reload` | `ScopeReload` |
 | `Node.set_policy()`, `Node.unset_policy()` | `scope policy set`, `scope policy unset` | `PolicyChange` |
 | | `pub` | `PublishResult` |
 | | `bench pub`, `bench sub`, `bench latency` | `BenchResult`, `BenchReceived`, `BenchLatency` |

@@ -33,11 +33,10 @@ LINES = """
     quillcast.protocol.topics.publishing
     quillcast.protocol.topics.root
     quillcast.protocol.topics.membership
-    quillcast.protocol.topics.trees
     quillcast.protocol.topics.stability
     quillcast.protocol.topics.streams
-    quillcast.protocol.topics.known quillcast.protocol.topics.memory quillcast.protocol.topics.policy
-    quillcast.protocol.topics.tracing
+    quillcast.protocol.topics.trees quillcast.protocol.topics.policy quillcast.protocol.topics.tracing
+    quillcast.protocol.topics.known quillcast.protocol.topics.memory
     quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay

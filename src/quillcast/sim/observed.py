@@ -46,7 +46,7 @@ class Observed:
         self.vouched: dict[Event, list[int]] = {}  # events of sources that are stable: the roots that declared it
         self.clients: list[SimClient] = []
         self.crowding = Crowding(scenario.config)
-        self.half_full = Crowding(scenario.config, 1 / 2)  # more than a topic that waits may keep (`state/shares.py`)
+        self.half_full = Crowding(scenario.config, 1 / 2)  # more than a topic that waits may keep (`memory/shares.py`)
         self._calm_at = 0.0
 
     def agreed(self, topic: str) -> list[Descriptor]:

@@ -2,8 +2,13 @@
 
 A part knows only the parts made before it, and a folder only the folders before it. From the bottom up:
 
-- `state/`: what is known of topics (`known.py`), the trees here (`trees.py`), the terms of roots (`terms.py`), what to
-  report (`progress.py`) and when (`schedule.py`), and how much to keep (`flow_control.py`);
+- `state/`: one topic at this peer (`tree.py`), and when to report (`schedule.py`);
+- `known/`: what is known of topics (`known.py`) and the terms of their roots (`terms.py`);
+- `memory/`: what is kept (`retention.py`), and how much (`flow_control.py`);
+- `trees.py`: the trees here;
+- `policy/`: the forwarding policy at this peer's place (`placement.py`);
+- `streams/`: the streams of sources (`source_streams.py`);
+- `stability/`: what is stable, and what to report (`progress.py`);
 - `membership/`: local subscriptions (`subscribing.py`), this peer as a parent (`joins.py`, `children.py`) and as a
   child (`membership.py`), reports of neighbours (`reporting.py`), what follows a loss (`repair.py`);
 - `root/`: this peer as a root: its state at replicas (`replication.py`), publishers' events (`intake.py`,

@@ -1,1 +1,1 @@
-"""What a peer knows about topics, their terms and the peers that keep them, and what it believes of what others say."""
+"""What a peer knows about topics: their terms, the peers that keep them, what others may say, what scopes permit."""

@@ -1,1 +1,1 @@
-"""The forwarding policy applied to a peer's place in a tree."""
+"""The forwarding policy at a peer's place in a tree, and the channels that it, sources and scopes want."""

@@ -1,1 +1,1 @@
-"""What a peer knows about topics: its trees, terms, roots and subscriptions, and what it has to report about them."""
+"""One topic at one peer: its place in the tree, leases, subscriptions, the terms of its root and sources; orders."""
