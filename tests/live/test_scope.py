@@ -22,6 +22,7 @@ from quillcast.core.status.scopes import ScopeSender, SenderRate
 from quillcast.core.status.trees import TreeStatus
 from quillcast.live.admission.keyring import Keyring
 from quillcast.live.config import LiveConfig
+from quillcast.live.discovery.questions import ScopeQuestion
 from quillcast.live.node.node import Node
 from quillcast.live.node.scopeexport import export_scope
 from quillcast.live.storage.store import Store
@@ -423,7 +424,7 @@ def test_a_member_waits_for_its_manager_visibly_and_takes_part_when_it_is_there(
             assert line == f"waiting to take part in the scope: {membership.obstacle}"
             assert line in status.problems
             with pytest.raises(NotJoined, match=f"scope site: cannot reach {address}"):
-                await node._scope("site")
+                await node._answer(ScopeQuestion("site"))
             async with Node(runtime_dir=run, data=tmp_path / "data", listen=address) as again:
                 await again.manage_scope(file)
                 await waiting.started()
