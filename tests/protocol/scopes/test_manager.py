@@ -468,6 +468,33 @@ def test_an_external_multicast_mechanism_reaches_all_members() -> None:
     assert [isinstance(each.spec, Multicast) for each in network.peers[peer("A").id].channels] == [False]
 
 
+def test_a_sender_that_ends_does_not_have_the_next_key_of_the_group_of_what_comes_in() -> None:
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("Q", ["X"], multicast=True, policy=lambda of: IpMulticast())
+    for name, owner in (("A", "X"), ("B", "X"), ("C", "Q"), ("D", "Q")):
+        network.add_peer(name, [owner])
+        network.role(name, T, "X", publishes=owner == "X", subscribes=owner == "Q")
+        network.settle()
+    network.passed(2 * LEASE_S)
+
+    def keys() -> set[bytes]:
+        """Those that the senders have."""
+        specs = [
+            each.spec for name in "AB" if peer(name).id in network.peers for each in network.installed[peer(name).id]
+        ]
+        return {spec.key for spec in specs if isinstance(spec, Multicast)}
+
+    (before,) = keys()
+    network.leave("B")
+    network.settle()
+    network.passed(2 * LEASE_S)
+    (after,) = keys()
+    assert after != before
+    assert after in network.peers[peer("C").id].membership.groups().values()
+    assert network.publish("A", T) == dict.fromkeys("CD", 1)
+
+
 def test_where_a_member_is_a_scope_the_entry_point_passes_on_what_comes_in() -> None:
     network = Network()
     network.add_scope("X")

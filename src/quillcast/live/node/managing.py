@@ -147,9 +147,9 @@ class Managing:
     async def _superscope(
         self, scope: Superscope, contact: Contact, links: Links, known: Mapping[bytes, Party]
     ) -> Party:
-        """The party of a superscope; without a nodeId if it does not answer, unless it is `known`.
+        """Return the party of a superscope; without a nodeId if its manager does not answer, unless it is `known`.
 
-        Raises `LocalError` if there is no address and this peer does not run its manager.
+        Raises `LocalError` for a superscope without an address whose manager does not run at this peer.
         """
         id_ = scope_id(scope.name.encode())
         if not scope.address and id_ not in self._scoping.managers:

@@ -180,7 +180,8 @@ class Incoming(DigestedMap):
     def note_removed(self, keys: Iterable[bytes]) -> None:
         """Note keys that the neighbour removed while a request for earlier changes is open."""
         unknown = (key for key in keys if key not in self.entries)
-        self.removed = self.removed | dict.fromkeys(islice(unknown, REMOVED_MAX - len(self.removed)))
+        self.removed = self.removed or {}
+        self.removed.update(dict.fromkeys(islice(unknown, REMOVED_MAX - len(self.removed))))
 
     def take_removed(self) -> list[bytes]:
         """Return the keys that the neighbour removed while a request was open, and did not set again."""

@@ -292,7 +292,7 @@ class Composition:
     def _group(self) -> Group:
         """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""
         publishing = self._labels("publishes")
-        comes_in = self.senders or self.around.assignment.ring == 0 or self._begins_here() or self._is_root
+        comes_in = self.senders or self._begins_at_entry
         entries = self.kept.entries[: self.config.entry_points] if comes_in and not self._incoming else ()
         return Group(
             self._staying(),
@@ -572,6 +572,11 @@ class Composition:
         mechanism, scope = mechanism_of(policy) if policy is not None else "", self.state.scope.id.hex()
         return str(parse(mechanism)._replace(of=scope[-16:] if incoming else scope[:16])) if mechanism else ""
 
+    @property
+    def _begins_at_entry(self) -> bool:
+        """Do bundles begin at the entry point that no other scope sends: from the overlay, or numbered there?"""
+        return self.around.assignment.ring == 0 or self._begins_here() or self._is_root
+
     @cached_property
     def _incoming(self) -> str:
         """The multicast mechanism over which senders reach all members at once; empty: entry points pass bundles on.
@@ -580,8 +585,7 @@ class Composition:
         """
         if not (self.config.multicast and self.senders):
             return ""
-        passes_on = self.around.assignment.ring == 0 or self._begins_here() or self._is_root
-        if passes_on or any(map(self._is_scope, self.members)):
+        if self._begins_at_entry or any(map(self._is_scope, self.members)):
             return ""
         return self._mechanism(self.policy, incoming=True)
 

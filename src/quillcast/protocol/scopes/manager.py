@@ -415,6 +415,9 @@ class ScopeManager:
     # ---- with senders
 
     def _asked(self, message: ChannelRequest, now: float) -> Iterable[ScopeEffect]:
+        if not message.topics:
+            self._forget_sender(message.sender.id)
+            return ()
         former = self.receiver.rates()
         topics = self.receiver.asked(message, now)
         self._mark(topics)
@@ -422,7 +425,7 @@ class ScopeManager:
         return () if topics else self.receiver.repeat(message.sender.id)
 
     def _change_keys(self) -> None:
-        """Have members and senders use other keys of multicast groups than who has left."""
+        """Give members and senders new keys of multicast groups, which those that left do not have."""
         self.state.change_keys()
         self.orders.owe_keys()
         if self.config.multicast:
@@ -431,8 +434,9 @@ class ScopeManager:
     def _forget_sender(self, id_: bytes) -> None:
         former = self.receiver.rates()
         self.measuring.round_trips.forget_party(id_)
-        self._mark(self.receiver.forget(id_))
-        if self.config.multicast:
+        topics = self.receiver.forget(id_)
+        self._mark(topics)
+        if topics and self.config.multicast:
             self._change_keys()
         self._mark(self._shared_anew(former))
 

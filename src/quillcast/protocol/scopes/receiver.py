@@ -23,10 +23,8 @@ class Receiver:
         self.heard_at = dict.fromkeys(self.state.senders, now)
 
     def asked(self, message: ChannelRequest, now: float) -> tuple[bytes, ...]:
-        """A sender asked: the topics in which that is new."""
+        """A sender asked for topics: those in which that is new."""
         id_, old = message.sender.id, self.state.senders.get(message.sender.id)
-        if not message.topics:
-            return self.forget(id_)
         self.heard_at[id_] = now
         new = Sender(message.sender, message.serial, message.topics, message.rates)
         if new == old:

@@ -91,7 +91,7 @@ class Scoping:
     __slots__ = (
         "agents", "beat_at", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch",
         "domains", "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
-        "obstacles", "obstructed", "opening", "overlay", "own_groups", "permissions", "placement", "publishing",
+        "obstacles", "obstructed", "opening", "overlay", "permissions", "placement", "publishing",
         "questions", "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
 
@@ -106,7 +106,6 @@ class Scoping:
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = EMPTY  # multicast mechanisms that this peer takes part in, and their keys
-        self.own_groups: dict[str, bytes] = EMPTY  # those of its own scopes: it only sends to others
         self.known_ends: dict[bytes, Position] = EMPTY  # of topics whose policy changes, at the last sign of life
         self.table, self.agents = table, agents
         table.pass_recorded(self._recorded)
@@ -341,7 +340,7 @@ class Scoping:
         No credit bounds what comes that way, so nothing is kept that has to wait: a bundle of a term or session that is
         not known yet, or for which there is no room. Like any other that was lost, it is asked for later.
         """
-        entering, flow = None, self.table.flows.get(bundle.topic) if group.address in self.own_groups else None
+        entering, flow = None, self.table.flows.get(bundle.topic)
         is_live = flow is not None and flow.live(bundle.envelope.term) is not None
         if is_live and bundle.envelope.kind is DOWN and self.controller is not None:
             entering = self.installing.came_to_all(self.controller, group.address, bundle)
@@ -552,8 +551,7 @@ class Scoping:
 
     def _install(self, controller: LocalController | None) -> None:
         """Install the channels that are ordered now."""
-        self.own_groups = controller.membership.groups() if controller is not None else {}
-        groups = _sent_to(controller) | self.own_groups
+        groups = _sent_to(controller) | controller.membership.groups() if controller is not None else {}
         if groups != self.groups:
             self.groups = groups
             self.host.multicast(groups)
@@ -656,9 +654,9 @@ class Scoping:
             manager.check()
 
 
-def _sent_to(controller: LocalController | None) -> dict[str, bytes]:
+def _sent_to(controller: LocalController) -> dict[str, bytes]:
     """The multicast mechanisms by which channels lead into other scopes, and their keys."""
-    specs = [channel.spec for channel in controller.channels] if controller is not None else []
+    specs = [channel.spec for channel in controller.channels]
     return {spec.mechanism: spec.key for spec in specs if isinstance(spec, Multicast) and spec.key}
 
 
