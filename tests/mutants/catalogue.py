@@ -549,6 +549,23 @@ MUTANTS = (
         "protocol/topics/test_trees.py::test_a_peer_that_cannot_reach_the_root_gets_all_events_through_another",
     ),
     Mutant(
+        "old-answer-taken",
+        "An answer to a Join from before a peer left makes nobody its parent.",
+        "protocol/topics/membership/membership.py",
+        "        return joined_since(since, message.child_number)\n",
+        "        return False\n",
+        "protocol/topics/test_membership.py::"
+        "test_an_answer_to_a_join_from_before_the_peer_left_makes_nobody_its_parent",
+    ),
+    Mutant(
+        "joins-not-withdrawn",
+        "A peer that was asked in vain no longer looks for a parent on the child's account.",
+        "protocol/topics/membership/membership.py",
+        "            self.host.send(other, JoinWithdrawn(tree.topic, number))\n",
+        "            pass\n",
+        "protocol/topics/test_membership.py::test_peers_that_did_not_answer_hear_that_nobody_waits_for_them",
+    ),
+    Mutant(
         "referred-to-unresponsive",
         "A full peer takes in who can reach none of its children.",
         "protocol/topics/policy/scribe_tree.py",

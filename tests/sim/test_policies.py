@@ -19,7 +19,7 @@ from quillcast.sim.simulation import Simulation
 from tests.protocol.recording import RecordingHost
 
 long = pytest.mark.long
-SEEDS = [500, 503, 504, *(pytest.param(seed, marks=long) for seed in (156, 505, 506, 508, 509, 510, 512))]
+SEEDS = [281, 393, 500, 503, 504, *(pytest.param(seed, marks=long) for seed in (156, 505, 506, 508, 509, 510, 512))]
 HARD_SEEDS = [*range(500_000, 500_010), *(pytest.param(seed, marks=long) for seed in range(0, 500, 10))]
 
 

@@ -10,7 +10,7 @@ from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.security.access import entry, key_of
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.membership.membership import REFERRALS_MAX, UNANSWERED, JoinTimeout
-from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, Orphaned, Refused, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Have, Join, JoinWithdrawn, Leave, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.policy.channels import take_out
 from quillcast.protocol.topics.root.replication import RivalDue
 from quillcast.protocol.topics.stability.tree_reports import child_report
@@ -277,6 +277,81 @@ def test_a_word_that_refuses_a_parent_is_about_all_joins_before_and_none_after(w
     again = membership.join_message(tree, fault=False).number
     assert not joined_since(asked, word.number)
     assert joined_since(again, word.number)
+
+
+def test_an_answer_to_a_join_from_before_the_peer_left_makes_nobody_its_parent(world: Parts) -> None:
+    """The other answered a repeated Join before it heard that this peer had left, and is about to remove it."""
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    first = membership.join_message(tree, fault=False).number
+    answer = Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (), child_number=first)
+    membership.accepted(BOB, answer)
+    membership.close(tree)
+    tree = world.tree()
+    world.terms.keep(tree)
+    membership.accepted(BOB, answer)
+    assert world.host.sent[-1] == (BOB, Leave(tree.topic, moved=True, number=first))
+    second = membership.join_message(tree, fault=False).number
+    membership.accepted(BOB, answer)
+    assert tree.parent is None
+    assert world.host.sent[-1] == (BOB, Leave(tree.topic, moved=True, number=first))
+    assert joined_since(second, first), "so its new Join remains"
+    membership.accepted(BOB, msgspec.structs.replace(answer, child_number=second))
+    assert tree.parent == BOB
+
+
+def test_an_answer_to_a_former_invitation_moves_nobody(world: Parts) -> None:
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    membership.accepted(CAROL, Accepted(tree.topic, FIRST, 0, (CAROL.node_id,), ()))
+    membership.move([tree.topic], BOB)
+    former = membership.invited[tree.topic].number
+    membership.moves.settle(tree.topic)
+    membership.move([tree.topic], BOB)
+    answer = Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (), child_number=former)
+    membership.accepted(BOB, answer)
+    assert tree.parent == CAROL
+    membership.accepted(BOB, msgspec.structs.replace(answer, child_number=membership.invited[tree.topic].number))
+    assert tree.parent == BOB
+
+
+@pytest.mark.parametrize(("again", "said"), [(7, 8), (0, 8), (9, 9)], ids=["an old Join", "no number", "a later Join"])
+def test_a_parent_says_by_which_move_a_child_is_in_its_table(world: Parts, again: int, said: int) -> None:
+    tree = world.root()
+    for number in (8, again):
+        world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, number=number))
+    (*_, last) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert last.child_number == said == tree.leases.children[BOB.node_id].number
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["it has a parent", "it needs the topic no longer"])
+def test_peers_that_did_not_answer_hear_that_nobody_waits_for_them(world: Parts, *, found: bool) -> None:
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    for other in (BOB, CAROL, DAVE):
+        membership.join_directly([tree], other, lost=b"")
+    world.repair._refused(CAROL, Refused(tree.topic, "orphan"))
+    world.host.sent.clear()
+    if found:
+        membership.accepted(DAVE, Accepted(tree.topic, FIRST, 0, (DAVE.node_id,), ()))
+    else:
+        membership.close(tree)
+    withdrawn = [(to, message) for to, message in world.host.sent if isinstance(message, JoinWithdrawn)]
+    word = JoinWithdrawn(tree.topic, membership.moves.of(tree.topic))
+    assert withdrawn == [(BOB, word)] if found else [(BOB, word), (DAVE, word)]
+    assert membership.asked == {}
+
+
+def test_a_peer_that_only_a_withdrawn_join_needed_leaves(world: Parts) -> None:
+    tree = world.tree()
+    tree.await_parent(Join(tree.topic, BOB, number=8), 0.0)
+    world.children.withdrawn(BOB, JoinWithdrawn(tree.topic, 7))
+    assert list(tree.waiting) == [BOB.node_id], "it has asked again since"
+    world.children.withdrawn(CAROL, JoinWithdrawn(tree.topic, 8))
+    assert list(tree.waiting) == [BOB.node_id]
+    world.children.withdrawn(BOB, JoinWithdrawn(tree.topic, 8))
+    assert world.ordered == [LeaveIfIdle(tree.topic)]
+    assert not tree.needed
 
 
 def test_a_word_that_a_child_left_is_old_once_it_has_joined_again(world: Parts) -> None:

@@ -143,6 +143,9 @@ class Accepted(Message, frozen=True, tag=43):
     """For each of `streams`, in order: my milestones."""
     number: Number = 0
     """How many parents I have had (`Move`). It tells a former parent of mine whether I was restarted since."""
+    child_number: Number = 0
+    """The number of your move by which you are in my table (`Join.number`). 0: unknown. If you left me since, I will
+    remove you once I hear of it."""
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -158,6 +161,13 @@ class Refused(Message, frozen=True, tag=44):
     rule: str = ""
     key: PublicKey = b""
     """Denied: the credential of the warrant in your Join; empty: it had none. Others may be accepted."""
+
+
+class JoinWithdrawn(Message, frozen=True, tag=135):
+    """I no longer wait for you to be my parent in this topic. `number`: of my last Join that this is about."""
+
+    topic: WireId
+    number: Number
 
 
 class Leave(Message, frozen=True, tag=45):
@@ -276,6 +286,6 @@ class FarewellHeard(Message, frozen=True, tag=121):
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Have, Join, Rejoin, Invite, Accepted, Refused, Leave, Orphaned, Denied, StreamsEnded, CutLeases, LeaseHeld,
-    HasOtherParent, LeaseOver, NameAgain, Farewell, FarewellHeard,
+    Have, Join, Rejoin, Invite, Accepted, Refused, JoinWithdrawn, Leave, Orphaned, Denied, StreamsEnded, CutLeases,
+    LeaseHeld, HasOtherParent, LeaseOver, NameAgain, Farewell, FarewellHeard,
 )  # fmt: skip

@@ -13,7 +13,7 @@ from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import denied
-from quillcast.protocol.topics.messages import Farewell, Join, Leave, Orphaned, Refused
+from quillcast.protocol.topics.messages import Farewell, Join, JoinWithdrawn, Leave, Orphaned, Refused
 from quillcast.protocol.topics.policy.channels import take_out
 from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.stability.progress import Progress
@@ -51,6 +51,7 @@ class ChildrenTables:
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child without a report since it was entered
         self.barred: dict[tuple[bytes, bytes], float] = {}  # topic and child that may get no more events, since when
         dispatch.on_message(Leave, self.left)
+        dispatch.on_message(JoinWithdrawn, self.withdrawn)
 
     # ---- entries
 
@@ -292,6 +293,14 @@ class ChildrenTables:
         if child is not None and is_over:
             self._ended(tree, child, message.number)
         self.dispatch.order(LeaveIfIdle(tree.topic))
+
+    def withdrawn(self, sender: Contact, message: JoinWithdrawn) -> None:
+        """Handle that a peer no longer waits for this one to be its parent. One that is a child already says more."""
+        tree = self.trees.by_topic.get(message.topic)
+        waiting = tree.waiting.get(sender.node_id) if tree is not None else None
+        if tree is not None and waiting is not None and not joined_since(waiting.join.number, message.number):
+            tree.answer(sender.node_id)
+            self.dispatch.order(LeaveIfIdle(tree.topic))
 
     def parted(self, tree: Tree, sender: Contact, message: Farewell) -> None:
         """A peer that others may wait for has left. It is a child only if its lease was renewed here meanwhile."""

@@ -190,6 +190,7 @@ class Joins:
             tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.newest, tuple(starts),
             sends_only, ended, warrants(tree), tree.descriptor.version,
             self.source_streams.dates.milestones_known(tree, starts), self.progress.moves.of(tree.topic),
+            _number_of(tree, join),
         )  # fmt: skip
         self.answers.tell(join.child, accepted, again=join.again)
 
@@ -202,6 +203,13 @@ def _is_of_another_life(tree: Tree, join: Join) -> bool:
     was_child = former is not None and former.number > 0 and not same_life(former.number, move.number)
     awaited = tree.root is not None and tree.root.is_of_another_life(move)
     return was_child or awaited or any(lease.is_of_another_life(move) for lease in tree.leases.orphaned.values())
+
+
+def _number_of(tree: Tree, join: Join) -> int:
+    """Return the number of the move by which the child will be in the table: an old Join may follow a later one."""
+    former = tree.leases.children.get(join.child.node_id)
+    number = former.number if former is not None else 0
+    return max(number, join.number) if same_life(number, join.number) else join.number or number
 
 
 def _start_for(tree: Tree, join: Join) -> int:

@@ -25,7 +25,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.links import TreeLinks
 from quillcast.protocol.topics.membership.subscribing import shown_warrant
-from quillcast.protocol.topics.messages import Accepted, Join, Leave, Rejoin
+from quillcast.protocol.topics.messages import Accepted, Join, JoinWithdrawn, Leave, Rejoin
 from quillcast.protocol.topics.root_messages import RecordState
 from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import (
@@ -43,6 +43,7 @@ from quillcast.protocol.topics.state.link_reports import (
     PATH_MAX,
     Move,
     ParentReport,
+    joined_since,
     lowest_above_both,
     same_life,
 )
@@ -53,7 +54,7 @@ from quillcast.protocol.topics.streams.source_rights import warrants
 from quillcast.protocol.topics.trees import Trees
 
 UNANSWERED = 2  # unanswered Joins before a peer asks another than the root; a guess: their loss is rare
-UNRESPONSIVE_MAX = 16  # peers named in a Join that did not answer; a guess
+ASKED_MAX = 16  # peers asked directly for one topic that have not answered; a guess
 REFERRALS_MAX = 64  # peers asked one after another, each named by the previous one; a guess: deeper than trees are
 BESIDE_ROOT = 6  # the peers closest to a topic that it may ask; a guess
 LEASES_NAMED_MAX = 64  # leases below a leaving peer; a guess
@@ -65,6 +66,7 @@ class Invitation(NamedTuple):
 
     by: bytes
     until: float
+    number: int  # of the move to that peer
 
 
 class JoinTimeout(Timer, frozen=True):
@@ -78,8 +80,8 @@ class TreeMembership:
     """A peer as the child of its parents, one per topic."""
 
     __slots__ = (
-        "began_at", "came_from", "config", "dispatch", "former", "host", "invited", "moves", "parents", "progress",
-        "referrals", "ring", "schedule", "shown", "source_streams", "terms", "trees", "unresponsive",
+        "asked", "began_at", "came_from", "config", "dispatch", "former", "host", "invited", "moves", "parents",
+        "progress", "referrals", "ring", "schedule", "shown", "source_streams", "terms", "trees",
     )  # fmt: skip
 
     def __init__(
@@ -91,8 +93,8 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and former parent: the end of the lease there
         self.invited: dict[bytes, Invitation] = {}  # by topic
-        self.unresponsive: dict[bytes, dict[bytes, None]] = {}
-        """By topic without a parent: peers that were asked and did not answer."""
+        self.asked: dict[bytes, dict[bytes, Contact]] = {}
+        """By topic without a parent: peers that were asked directly and have not answered."""
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.referrals: dict[bytes, int] = {}  # by topic without a parent: how many referrals it followed in a row
         self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
@@ -155,7 +157,9 @@ class TreeMembership:
         others = [each for each in beside if each.node_id != self.host.me]
         if others:
             self.host.trace(Mark("asked_beside_root"))
-            self.host.send(others[tree.attempt % len(others)], Rejoin(self.host.contact, b"", [join]))
+            other = others[tree.attempt % len(others)]
+            self._note_asked(tree.topic, other)
+            self.host.send(other, Rejoin(self.host.contact, b"", [join]))
 
     def _ask_parent(self, tree: Tree, parent: Contact) -> None:
         tree.begin_attempt()
@@ -181,6 +185,7 @@ class TreeMembership:
         self._note_shown(tree.topic, warrant)
         sends_only = not (tree.receives or tree.leases.orphaned)  # it speaks for those leases
         number = self.moves.next(tree.topic) if moved or tree.parent is None else 0
+        tree.note_asked(number)
         moved = moved or tree.moved
         streams = self.source_streams.known(tree)
         join = Join(
@@ -189,7 +194,7 @@ class TreeMembership:
             streams=streams, ended=self.source_streams.ended(tree),
             warrants=warrants(tree), number=number,
             path=(tree.path or self.came_from.get(tree.topic, ())) if moved else (),
-            unresponsive=tuple(self.unresponsive.get(tree.topic, ())),
+            unresponsive=tuple(self.asked.get(tree.topic, ())),
             milestones=self.source_streams.dates.milestones_known(tree, streams),
         )  # fmt: skip
         handlers = self.trees.handlers.get(tree.topic)
@@ -215,16 +220,24 @@ class TreeMembership:
             self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
-        self._note_unresponsive(tree)
         self.join(tree)
 
-    def _note_unresponsive(self, tree: Tree) -> None:
-        """The peer that this one asked directly (`join_directly`) may be out of its reach."""
-        if tree.fallbacks:
-            unresponsive = self.unresponsive.setdefault(tree.topic, {})
-            unresponsive.update(dict.fromkeys(contact.node_id for contact in tree.fallbacks[:1]))
-            if len(unresponsive) > UNRESPONSIVE_MAX:
-                del unresponsive[next(iter(unresponsive))]
+    def _note_asked(self, topic: bytes, to: Contact) -> None:
+        asked = self.asked.setdefault(topic, {})
+        asked[to.node_id] = to
+        if len(asked) > ASKED_MAX:
+            del asked[next(iter(asked))]
+
+    def _withdraw(self, tree: Tree) -> None:
+        """Tell peers that were asked directly and have not answered that this one no longer waits for them.
+
+        Until then each of them needs the topic for its child, and asks others, which need it for that peer.
+        """
+        asked = self.asked.pop(tree.topic, {})
+        number = self.moves.settle(tree.topic) if asked else 0
+        for other in asked.values():
+            self.host.trace(Mark("join_withdrawn"))
+            self.host.send(other, JoinWithdrawn(tree.topic, number))
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """Ask a parent known beforehand, in one message for all these topics."""
@@ -232,6 +245,7 @@ class TreeMembership:
         for tree in trees:
             tree.turn_to(to)
             joins.append(self.join_message(tree, fault=bool(lost), whole=whole))
+            self._note_asked(tree.topic, to)
             self.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
@@ -282,6 +296,8 @@ class TreeMembership:
             two_terms = tree.parent is None or term != tree.term  # neither speaks for the other's leases
             goes_on = two_terms or self._was_parent(topic, other.node_id)
             word = Leave(topic, moved=goes_on, declined=not goes_on)
+        if tree is not None:
+            tree.ask_anew()
         self.host.send(other, replace(word, number=self.moves.settle(topic)))
 
     def _was_parent(self, topic: bytes, node: bytes) -> bool:
@@ -299,12 +315,16 @@ class TreeMembership:
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Handle that a peer entered this one in its children table."""
         tree = self.trees.by_topic.get(message.topic)
-        if tree is None or not tree.needed:
+        if tree is not None and self._answers_former(tree, parent, message):
+            self.host.trace(Mark("old_answer_refused"))
+            self.host.send(parent, Leave(message.topic, moved=True, number=message.child_number))
+        elif tree is None or not tree.needed:
             self.refuse(parent, message.topic, message.term)
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path or len(message.path) >= PATH_MAX:
             self.host.trace(Mark("loop_refused"))
+            tree.ask_anew()
             self.host.send(parent, Leave(message.topic, moved=True, number=self.moves.settle(message.topic)))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
             if self._invited_by(tree.topic) == parent.node_id:
@@ -315,6 +335,18 @@ class TreeMembership:
                 self.refuse(parent, message.topic, message.term)
         else:
             self._attach(tree, parent, message)
+
+    def _answers_former(self, tree: Tree, parent: Contact, message: Accepted) -> bool:
+        """Whether this answers a Join that came before this peer last looked for a parent.
+
+        This peer may have left that one meanwhile, which then answered before it heard of that, and is about to remove
+        its child. The answer to a Join of an earlier run is not told apart.
+        """
+        if tree.root is not None or (tree.parent is not None and self._invited_by(tree.topic) != parent.node_id):
+            return False
+        since = tree.asked if tree.parent is None else self.invited[tree.topic].number
+        since = since or self.moves.of(tree.topic) + 1
+        return joined_since(since, message.child_number)
 
     def move(self, topics: Iterable[bytes], to: Contact, *, whole: bool = False) -> None:
         """Ask another peer to be the parent, and leave the present one when it has accepted: no event is late.
@@ -329,10 +361,11 @@ class TreeMembership:
         follow = [tree for tree in follow if not self._awaits_other(tree.topic, to.node_id)]
         if not follow:
             return
-        for tree in follow:
-            self.invited[tree.topic] = Invitation(to.node_id, self.host.now() + self.config.join_timeout_s)
-            self.note_former(tree.topic, to.node_id)  # once it adopts this peer, a lease continues there
         joins = [self.join_message(tree, fault=False, whole=whole, moved=True) for tree in follow]
+        until = self.host.now() + self.config.join_timeout_s
+        for tree, join in zip(follow, joins, strict=True):
+            self.invited[tree.topic] = Invitation(to.node_id, until, join.number)
+            self.note_former(tree.topic, to.node_id)  # once it adopts this peer, a lease continues there
         self.host.send(to, Rejoin(self.host.contact, b"", joins))
 
     def _awaits_other(self, topic: bytes, node: bytes) -> bool:
@@ -343,8 +376,9 @@ class TreeMembership:
     def _invited_by(self, topic: bytes) -> bytes:
         return self.invited[topic].by if topic in self.invited else b""
 
-    def uninvited(self, topic: bytes, by: Contact) -> None:
+    def declined(self, topic: bytes, by: Contact) -> None:
         """A peer does not adopt this one: if that one had invited it, another may."""
+        self.asked.get(topic, {}).pop(by.node_id, None)
         if self._invited_by(topic) == by.node_id:
             del self.invited[topic]
 
@@ -361,7 +395,7 @@ class TreeMembership:
         self.schedule.note_came(tree, self.host.now())
         self.came_from.pop(tree.topic, None)
         self.referrals.pop(tree.topic, None)
-        self.unresponsive.pop(tree.topic, None)
+        self.asked.get(tree.topic, {}).pop(parent.node_id, None)
         tree.attach(parent, message.fallbacks, message.path)
         tree.leases.note_arrived([Move(parent.node_id, message.number)] if message.number else ())
         if message.term > tree.term:  # whatever its Join said: a peer that has begun needs the whole term
@@ -406,6 +440,7 @@ class TreeMembership:
         subscription wants these, it is asked now.
         """
         tree.settle()
+        self._withdraw(tree)
         if not tree.served:
             if tree.receives:  # a child joined while this peer joined as one that only publishes
                 self.join(tree)
@@ -574,10 +609,10 @@ class TreeMembership:
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and looks for no other
+        self._withdraw(tree)
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
         self.referrals.pop(tree.topic, None)
-        self.unresponsive.pop(tree.topic, None)
         self.shown.pop(tree.topic, None)
         self.trees.forget(tree)
 

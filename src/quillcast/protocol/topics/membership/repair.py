@@ -160,7 +160,7 @@ class TreeRepair:
 
     def _refused(self, sender: Contact, message: Refused) -> None:
         tree = self.trees.by_topic.get(message.topic)
-        self.membership.uninvited(message.topic, sender)
+        self.membership.declined(message.topic, sender)
         if tree is None or (tree.attached and (tree.served or message.why != "denied")):
             return
         if self.trees.leaving:

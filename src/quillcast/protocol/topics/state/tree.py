@@ -46,7 +46,7 @@ class Tree:
     """
 
     __slots__ = (
-        "_came", "_moving", "beside", "descriptor", "fallbacks", "flow", "heard", "inherited", "keeping_until",
+        "_came", "_moving", "asked", "beside", "descriptor", "fallbacks", "flow", "heard", "inherited", "keeping_until",
         "leases", "lost_parent", "parent", "parent_held", "path", "root", "session", "sources", "subscriptions",
         "unstarted", "waiting",
     )  # fmt: skip
@@ -72,6 +72,7 @@ class Tree:
         self.heard = NO_TERM
         self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and its end
         self.lost_parent = b""
+        self.asked = 0  # the number of the first Join since there was a parent (`Move`)
         self._moving = 0  # from `joining` to `forwards`, and above them `attempt`, in one field
 
     @property
@@ -120,6 +121,15 @@ class Tree:
         """Begin to ask for a parent, or ask the parent for more."""
         self._moving = (self._moving | JOINING) + ATTEMPT
 
+    def note_asked(self, number: int) -> None:
+        """Note the number of a Join. If there is no parent, only answers to this one or later ones count."""
+        if self.parent is None and not self.asked:
+            self.asked = number
+
+    def ask_anew(self) -> None:
+        """Note that answers to former Joins no longer count."""
+        self.asked = 0
+
     def turn_to(self, contact: Contact) -> None:
         """Begin to ask a known peer to be the parent, or to wait for a message of the next root."""
         self._moving |= JOINING
@@ -141,6 +151,7 @@ class Tree:
         """Enter the parent that accepted this peer."""
         self.parent, self.fallbacks, self.lost_parent = interned(parent), interned(fallbacks), b""
         self.follow_path(interned(path))
+        self.asked = 0
         self._moving &= CHANGED | DOUBTED | AHEAD | FORWARDS
 
     def detach(self, *, left: bool) -> None:
@@ -230,7 +241,7 @@ class Tree:
 
     def begin_root(self, root: Root) -> None:
         """Make this peer the topic's root."""
-        self.root, self.path = root, ()
+        self.root, self.path, self.asked = root, (), 0
 
     def end_root(self) -> None:
         """Note that this peer is no longer root."""
