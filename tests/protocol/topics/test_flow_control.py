@@ -260,6 +260,25 @@ def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
     assert Mark("lease_cut") in world.host.records
 
 
+@pytest.mark.parametrize("lost", [True, False], ids=["a lost peer", "a child that stands still"])
+def test_a_lease_that_ends_for_lack_of_memory_ends_in_the_peers_other_topics_that_may_be_cut(
+    world: Parts, flow_control: FlowControl, *, lost: bool
+) -> None:
+    trees = [world.root(Descriptor(name, Settings(slow=slow))) for name, slow in
+             (("weather", "cut"), ("news", "cut"), ("orders", "wait"))]  # fmt: skip
+    for tree in trees:
+        child = world.child(tree, CAROL)
+        fill(world, tree, events=20 if tree is trees[0] else 1)
+        if lost:
+            take_out(tree, CAROL.node_id)
+            tree.open_leases().orphan(child, CONFIG.lease_s, (CAROL.node_id,))
+    flow_control.release(BOB.node_id, 10, trees[0].topic)
+    world.host.time += CONFIG.patience_s
+    world.dispatch.timer(PatienceOver())
+    held = [bool(tree.leases.orphaned) if lost else not tree.leases.children[CAROL.node_id].is_cut for tree in trees]
+    assert held == [False, False, True]
+
+
 def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Parts, flow_control: FlowControl) -> None:
     tree = world.root(Descriptor("weather", Settings(slow="cut")))
     child = world.child(tree, CAROL)

@@ -370,7 +370,7 @@ class FlowControl:
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, total(tree)))
             return False
         self._end(tree, holder, now)
-        if isinstance(holder, Child):
+        if isinstance(holder, Child | OrphanedLease):
             self._end_elsewhere(tree, holder.contact.node_id, now)
         return True
 
