@@ -167,6 +167,10 @@ class Block:
         self.last, self.size = first + count, len(data)
         self.time_ns, self._flags, self._payload_bytes = time_ns, flags, payload_bytes
 
+    def move_to(self, data: memoryview) -> None:
+        """Keep its bytes elsewhere: here are the same ones."""
+        self.data = data
+
     @classmethod
     def parse(cls, data: bytes | memoryview) -> "Block":
         """Make a block of these bytes, which it keeps. Raises `Malformed` if their header is invalid."""

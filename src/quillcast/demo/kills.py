@@ -39,6 +39,10 @@ class Kills:
         self._repair: Repair | None = None
         self._lasting: dict[asyncio.Task[None], None] = {}
 
+    def note(self, kill: Kill) -> None:
+        """Record a kill."""
+        self.done.append(kill)
+
     async def perform(self, spare: Sequence[bytes], length_s: float) -> None:
         """Kill two forwarders and the root among the `spare` peers, spread over a stream of `length_s` seconds.
 

@@ -215,7 +215,7 @@ class Sites(Conductor):
         members = [node for node, site in self._site_of.items() if site == STRUCK and node != entry]
         self._pauses = pauses = Pauses(members, time.time_ns())
         for victim, part in victims.items():
-            self.kills.done.append(Kill(victim, self.processes[victim].kill(), part))
+            self.kills.note(Kill(victim, self.processes[victim].kill(), part))
             self.state.kill(victim)
         struck, own = self.state.name(entry), self.state.name(manager.node_id)
         root = ", which is also the topic's root" if self.state.view.places.get(manager.node_id, b"") is None else ""

@@ -112,14 +112,8 @@ class SimHost(Process):
             self.table.call(to).send(wire)
         elif end.far is None or end.troubled or end.quality is not None:
             end.send(wire)
-        else:  # the same, inlined because it is the most frequent case
-            end.unneeded = False
-            world = self.world
-            at = world.now + end.delay_s
-            if at < end.last_at:
-                at = end.last_at
-            end.last_at = at
-            world.at(at, end.far.receive, wire)
+        else:
+            end.send_calm(wire)
 
     def count_sent(self) -> None:
         """Count the control messages that are sent from now on. That takes 3 kB per peer."""

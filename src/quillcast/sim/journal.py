@@ -14,6 +14,10 @@ class Journal:
         self.listeners: list[Callable[[float, int, Record], None]] = []
         self._keep = keep
 
+    def listen(self, listener: Callable[[float, int, Record], None]) -> None:
+        """Pass each record to a listener from now on."""
+        self.listeners.append(listener)
+
     def note(self, at: float, machine: int, record: Record) -> None:
         """Record it, and pass it on to all listeners."""
         if isinstance(record, Mark):

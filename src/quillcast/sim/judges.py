@@ -52,7 +52,7 @@ class Judges:
         if writer.publisher.term.of_source:
             root = self._term(writer)
             roots = [each.number for each in self.run.world.machines if root.is_of(each.node_id)]
-            self.run.vouched.update({Event(writer.name, at): roots for at in range(before, writer.publisher.stable)})
+            self.run.vouch({Event(writer.name, at): roots for at in range(before, writer.publisher.stable)})
         for reader in self.run.readers:
             if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
                 for number in range(before, writer.publisher.stable):

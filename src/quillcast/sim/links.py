@@ -64,6 +64,17 @@ class End:
             self.far.unanswered()
         self._put(self.far.established, self)
 
+    def send_calm(self, wire: Any) -> None:
+        """Send a control message on an undisturbed link that is up: the most frequent case, written out in full."""
+        assert self.far is not None
+        self.unneeded = False
+        world = self.host.world
+        at = world.now + self.delay_s
+        if at < self.last_at:
+            at = self.last_at
+        self.last_at = at
+        world.at(at, self.far.receive, wire)
+
     def send(self, wire: Any) -> None:
         """Send a control message."""
         self.unneeded = False
@@ -122,7 +133,7 @@ class End:
         host = self.host
         if self.open and host.backlog is None:
             world = host.world
-            world.steps += 1
+            world.count_step()
             host.inputs.message(self.contact, world.decode(wire))
             if host.stepped is not None:
                 host.stepped()
@@ -160,9 +171,9 @@ class End:
 
     def established(self, far: "End") -> None:
         """The other side accepted the call."""
-        if self.host.backlog is not None:
-            self.host.backlog.append((self.established, far))
-        elif not self.open:
+        if self.host.waits(self.established, far):
+            return
+        if not self.open:
             self.far = far  # it learns that now, or, if the path is cut, when it sends something
             far.refused()
         else:
@@ -172,9 +183,7 @@ class End:
 
     def reset(self, _: None) -> None:
         """The other side's end is closed."""
-        if self.host.backlog is not None:
-            self.host.backlog.append((self.reset, None))
-        elif self.open:
+        if not self.host.waits(self.reset, None) and self.open:
             self.open = False
             self.links.lost(self)
 
@@ -201,16 +210,13 @@ class End:
             self.host.world.after(UNANSWERED_TIMEOUT_S if self.up else CONNECT_TIMEOUT_S, self._give_up, since)
 
     def _give_up(self, since: float) -> None:
-        if self.host.backlog is not None:
-            self.host.backlog.append((self._give_up, since))
-        elif self.open and self.unanswered_since == since:
+        if not self.host.waits(self._give_up, since) and self.open and self.unanswered_since == since:
             self.close()
             self.links.lost(self)
 
     def _ready(self, action: Action, argument: Any) -> bool:
         """Whether this can be handled now. A paused process does it later; a closed end refuses it."""
-        if self.host.backlog is not None:
-            self.host.backlog.append((action, argument))
+        if self.host.waits(action, argument):
             return False
         if not self.open and self.far is not None:
             self.far.refused()

@@ -1,6 +1,6 @@
 """The observable state of a run. Judges and checks use nothing else."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
@@ -48,6 +48,10 @@ class Observed:
         self.crowding = Crowding(scenario.config)
         self.half_full = Crowding(scenario.config, 1 / 2)  # more than a topic that waits may keep (`memory/shares.py`)
         self._calm_at = 0.0
+
+    def vouch(self, events: Mapping[Event, list[int]]) -> None:
+        """Events of sources were declared stable by these roots."""
+        self.vouched.update(events)
 
     def agreed(self, topic: str) -> list[Descriptor]:
         """The descriptors of a topic that programs were told are in force."""

@@ -35,7 +35,7 @@ class Process:
 
     def hand_in(self, handler: Any, *arguments: Any) -> None:
         """Run one step of the peer."""
-        self.world.steps += 1
+        self.world.count_step()
         handler(*arguments)
         if self.stepped is not None:
             self.stepped()
@@ -49,14 +49,20 @@ class Process:
         """Charge a bundle to its sender until `release`."""
         self.charged[sender] = self.charged.get(sender, 0) + size_bytes
 
+    def waits(self, action: Action, argument: Any) -> bool:
+        """Whether the process is paused. Then it does this when it continues."""
+        if self.backlog is None:
+            return False
+        self.backlog.append((action, argument))
+        return True
+
     def fire(self, timer: Any) -> None:
         """Handle a timer that is due."""
         if not self.alive:
             return
-        if self.backlog is not None:
-            self.backlog.append((self.fire, timer))
+        if self.waits(self.fire, timer):
             return
-        self.world.steps += 1
+        self.world.count_step()
         self.inputs.timer(timer)
         if self.stepped is not None:
             self.stepped()
@@ -68,10 +74,7 @@ class Process:
 
     def runs(self, action: Action, argument: Any) -> bool:
         """Whether the process can handle this now. A paused process handles it later, a dead one never."""
-        if self.alive and self.backlog is not None:
-            self.backlog.append((action, argument))
-            return False
-        return self.alive
+        return self.alive and not self.waits(action, argument)
 
     # --- lifecycle
 

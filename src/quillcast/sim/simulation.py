@@ -207,7 +207,7 @@ class Simulation(Observed):
             for number, policy in enumerate(plan.then, 1):
                 self.world.at(number * plan.change_s, self._change_policy, (plan, policy))
         self._armed: list[faults.AnyFault] = []
-        self.world.journal.listeners.append(self._listen)
+        self.world.journal.listen(self._listen)
 
     def _add(self, id_digits: str) -> Machine:
         if not id_digits:

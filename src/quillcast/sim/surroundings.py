@@ -41,6 +41,10 @@ class Surroundings(Clock):
         self.addresses: dict[str, int] = {}
         """The number of the machine at each address."""
 
+    def count_step(self) -> None:
+        """A process handles an input."""
+        self.steps += 1
+
     def number_at(self, address: str) -> int:
         """The number of the machine at an address; one past the last if there is none."""
         return self.addresses.get(address, len(self.addresses))

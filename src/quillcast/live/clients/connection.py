@@ -113,8 +113,7 @@ class ClientLink(Link):
     def _bundle_came(self, bundle: Bundle) -> None:
         """Pass a bundle on. Waiting bundles are bounded elsewhere, so its credit returns at once."""
         self.unanswered = 0
-        self.context.counters["bundles_in"] += 1
-        self.context.counters["bytes_in"] += bundle.size
+        self.context.count_bundle(bundle.size)
         window_bytes = self.context.config.window_bytes
         self.owed += bundle.size
         if self.owed > window_bytes + FRAME_BYTES_MAX:
@@ -127,7 +126,7 @@ class ClientLink(Link):
         match type_:
             case FrameType.CONTROL:
                 for message in Codec.decode_all(content):
-                    self.context.counters["messages_in"] += 1
+                    self.context.count_message()
                     self._pass_message(message)
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 self.credited(int.from_bytes(content, "little"))

@@ -195,8 +195,7 @@ class Clients:
     def _ended(self, session: Session, problem: Exception) -> None:
         """A client's socket has closed. `status` reports its errors."""
         if self._sessions.pop(session, None) is not None and not isinstance(problem, OSError | TransportLost):
-            self._links.counters.update(["refused_client"])
-            self._links.problems.append(f"closed the connection of a client: {problem}")
+            self._links.refused_client(problem)
 
     # --- what clients ask
 

@@ -111,7 +111,7 @@ class Migration:
         self.settle_in()
         network, address = self._setting.network, presence.contact.address
         line = f"this peer has adopted the credential of network {network!r}, and is now at {address}"
-        self._presences.notices.append(line)
+        self._presences.tell(line)
         if self._setting.on_problem is not None:
             presence.pump.loop.call_soon(self._setting.on_problem, line)
 

@@ -411,9 +411,13 @@ class Presences:
         """The node has left the former peer's network."""
         self.former = None
 
-    def note(self, line: str) -> None:
+    def tell(self, line: str) -> None:
         """Keep a line that the user should read."""
         self.notices.append(line)
+
+    def note(self, line: str) -> None:
+        """Keep such a line, as a problem too."""
+        self.tell(line)
         self.current.links.problems.append(line)
 
 

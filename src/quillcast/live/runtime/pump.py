@@ -99,6 +99,10 @@ class Pump:
             self._wake()
         return result
 
+    def begin_turn(self) -> None:
+        """Begin a turn, which `end_turn` must end, even after an error."""
+        self.turning = True
+
     def end_turn(self) -> None:
         """Phases 2 to 5."""
         write = self.write

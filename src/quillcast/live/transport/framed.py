@@ -98,7 +98,7 @@ class Framed(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         pump = self.shared.pump
-        pump.turning = True
+        pump.begin_turn()
         try:
             if self.receiver is None:
                 self._began(count)

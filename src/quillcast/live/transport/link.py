@@ -20,6 +20,7 @@ from quillcast.live.transport.framed import Framed
 from quillcast.live.transport.framing import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, frame
 from quillcast.live.transport.transport import Part
 
+_CREDIT_PARTS = 8  # credit returns by itself in eighths of the window
 _CREDIT_PARTS_MAX = 64  # smaller parts of the window wait; otherwise each lone event would send a credit frame; a guess
 _JOINED_BYTES_MAX = 64 << 10  # smaller parts are joined before writing; a guess: a copy is cheaper than a vector
 
@@ -44,6 +45,15 @@ class LinkContext:
     counters: Counter[str]
     mark_dirty: "Callable[[Link], None]"
     """Called when a link gets something to write, and again only after it has written."""
+
+    def count_bundle(self, size_bytes: int) -> None:
+        """Count a bundle that arrived."""
+        self.counters["bundles_in"] += 1
+        self.counters["bytes_in"] += size_bytes
+
+    def count_message(self) -> None:
+        """Count a control message that arrived."""
+        self.counters["messages_in"] += 1
 
 
 class Link:
@@ -119,6 +129,25 @@ class Link:
         before_bytes, self.credit = self.credit, min(self.credit + size_bytes, self.window)
         if before_bytes <= self.window * 3 // 8:  # otherwise there was room for all senders (`makes_room`)
             self._credit_rose(before_bytes)
+
+    def came(self, size_bytes: int) -> None:
+        """A bundle arrived, and is charged until its release. Raises `Malformed` if it overdrew the credit."""
+        self.idle_there = False
+        self.charged += size_bytes
+        window_bytes = self.context.config.window_bytes
+        if self.charged > window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{self.charged} bytes came on a window of {window_bytes}")
+
+    def release(self, size_bytes: int) -> None:
+        """Return credit for bundles that came, in parts."""
+        self.charged -= size_bytes
+        self.owed += size_bytes
+        if not self.dirty and self.owed * _CREDIT_PARTS >= self.context.config.window_bytes:
+            self.mark_dirty()
+
+    def note_idle_there(self, *, idle: bool) -> None:
+        """Whether the other side needs the link."""
+        self.idle_there = idle
 
     def arrives(self, size_bytes: int) -> None:
         """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""

@@ -16,7 +16,7 @@ from functools import partial
 from operator import methodcaller
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
+from quillcast.core.errors import QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.core.multicast import SCHEME
 from quillcast.live.config import LiveConfig
@@ -27,7 +27,6 @@ from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport.connection import Connection, ConnectionContext, Superseded
 from quillcast.live.transport.framed import Framed, FrameMemoryFull
 from quillcast.live.transport.framing import (
-    FRAME_BYTES_MAX,
     NUMBER_BYTES,
     SHARED_BUNDLE,
     FramePool,
@@ -44,8 +43,6 @@ from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.tls import Tls
 from quillcast.live.transport.transport import TransportLost, connect, transport_of
 from quillcast.protocol.security.members import Unadmitted
-
-_CREDIT_PARTS = 8  # credit returns by itself in eighths of the window
 
 _MESSAGE_BYTES = 256  # memory of a waiting control message besides its content; a guess
 _ENDING_S = 1.0  # a guess: a process ends within this time after the kernel began to close its links
@@ -208,10 +205,7 @@ class Links:
             size_bytes -= debt
         link = self.links.get(sender)
         if link is not None:
-            link.charged -= size_bytes
-            link.owed += size_bytes
-            if not link.dirty and link.owed * _CREDIT_PARTS >= self.config.window_bytes:
-                link.mark_dirty()
+            link.release(size_bytes)
 
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, as soon as it is open."""
@@ -356,14 +350,16 @@ class Links:
             link.measuring = False
             self._ping(link)
 
+    def refused_client(self, problem: Exception) -> None:
+        """The connection of a client was closed because of its fault."""
+        self.counters["refused_client"] += 1
+        self.problems.append(f"closed the connection of a client: {problem}")
+
     def bundle_came(self, link: PeerLink, bundle: Bundle) -> None:
         """A bundle arrived. Raises `Malformed` if the other side overdrew its credit."""
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
-        link.idle_there = False
-        link.charged += bundle.size  # inlined, here and in `release`: this runs for every bundle
-        if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:
-            raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
+        link.came(bundle.size)
         if self.links.get(link.contact.node_id) is not link:
             self._owe(link.contact.node_id, bundle.size)
         if not self.pump.closed:
@@ -376,7 +372,7 @@ class Links:
             return
         match type_:
             case FrameType.CONTROL:
-                link.idle_there = False
+                link.note_idle_there(idle=False)
                 for message in self.codec.decode_all(content):
                     self.counters["messages_in"] += 1
                     if not self.pump.closed:
@@ -388,7 +384,7 @@ class Links:
             case FrameType.PONG if len(content) == NUMBER_BYTES:
                 self.round_trips.answered(int.from_bytes(content, "little"))
             case FrameType.IDLE:
-                link.idle_there = True
+                link.note_idle_there(idle=True)
                 self.write(link)
             case FrameType.DONE:
                 self._done(link)

@@ -166,7 +166,7 @@ class SharedMemory:
                 exported = self.lay([block.data])
                 if exported is None:
                     return None
-                block.data = exported
+                block.move_to(exported)
                 found = place(exported)
             places.append(found)
         return b"".join(places)

@@ -127,13 +127,22 @@ class Channel:
         """It starts at a serial in the log."""
         self.cursor = cursor
 
-    def pass_to(self, cursor: int) -> None:
-        """Skip what stands before a serial in the log: it is gone, or is not for this channel."""
-        self.cursor = max(self.cursor, cursor)
+    def pass_to(self, cursor: int) -> int:
+        """Skip what stands before a serial in the log: it is gone, or is not for this channel. Returns where it was."""
+        before, self.cursor = self.cursor, max(self.cursor, cursor)
+        return before
 
     def lead(self, sink: Sink, filter_: BundleFilter | None) -> None:
         """Where it leads from now on, and what enters."""
         self.sink, self.filter = sink, filter_
+
+    def offer(self, bundle: Bundle, log: Log) -> None:
+        """Pass on the log's latest bundle, after what waits before it."""
+        if self.cursor + 1 != log.end or self.filter is not None or self.backlog:
+            self.advance(log)
+        elif self.sink.room() > 0:  # the common case, at less than half the cost
+            self.cursor += 1
+            self.sink.take(bundle)
 
     def advance(self, log: Log) -> None:
         """Pass on what waits, the backlog first, while there is room."""

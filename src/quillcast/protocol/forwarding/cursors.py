@@ -84,6 +84,10 @@ class TermCursor(msgspec.Struct, gc=False, eq=False):
         """It is owed from an index on, and none of its events arrived yet."""
         self.start = self.next = index
 
+    def go_on(self, index: int) -> None:
+        """All before an index has been delivered."""
+        self.next = index
+
     def note_old(self, index: int) -> None:
         """Events below an index are older than the subscription."""
         self.old = max(self.old, index)
@@ -152,8 +156,12 @@ class PublisherCursor:
         if self.lost:
             self.before = RangeSet(self.lost.within(0, first))
 
+    def note_place(self, term: Term, index: int) -> None:
+        """Its last event stood before an index of a term."""
+        self.term, self.index = term, index
+
     def expect(self, sequence: int | None) -> None:
-        """Expect this event as its first one here; None: any event."""
+        """Expect this event as its next one; None: any event."""
         self.next = sequence
 
     def lose(self, first: int, last: int) -> None:
@@ -177,6 +185,11 @@ class PublisherCursor:
     def pass_over(self, ranges: Iterable[Range]) -> None:
         """Earlier sequences seem not to be owed."""
         self.passed_over = RangeSet([*self.passed_over, *ranges]) or NO_RANGES
+
+    def pass_over_no_more(self, first: int, last: int) -> None:
+        """Sequences that seemed not to be owed were reported lost."""
+        if self.passed_over:
+            self.passed_over.discard(first, last)
 
     def hold(self, block: Block, position: Position) -> None:
         """A block waits behind a hole."""

@@ -259,7 +259,7 @@ class Edge(LostEvents):
             if done < block.count:
                 self._sequence(block, done, term, index)
             index += block.count
-        term_cursor.next = bundle.last
+        term_cursor.go_on(bundle.last)
 
     def _sequence(self, block: Block, done: int, term: Term, index: int) -> None:
         """Check for repeats: the events of a publisher are delivered once each, in order of sequence.
@@ -274,7 +274,8 @@ class Edge(LostEvents):
         if block.first > expected and self._may_come(cursor, block, Position(term, index), expected):
             self._hold(cursor, block, term, index)
             return
-        cursor.term, cursor.index, began = term, index + block.count, cursor.began
+        began = cursor.began
+        cursor.note_place(term, index + block.count)
         if began is not None and term != began[0] and self._precedes(term, began[0]) and self._is_owed_late(term):
             late = (block.first + done, block.last)
             begin, end = self._older(block.publisher, term, index + done, late)
@@ -296,7 +297,7 @@ class Edge(LostEvents):
         if cursor.lost.starts:
             self._deliver_pieces(cursor, block, first, term, index)
         else:
-            cursor.next = block.last
+            cursor.expect(block.last)
             self._deliver(block, skip, block.count, term, index + skip)
         if cursor.held:
             self._release(cursor)

@@ -200,7 +200,7 @@ class Flow:
         if stream is self.current:
             self.current = Stream(NO_TERM)
             if came is not NOTHING_CAME:
-                self.log.came = NOTHING_CAME
+                self.log.note_came(NOTHING_CAME)
         else:
             del self.others[term]
             self.others = self.others or EMPTY
@@ -214,7 +214,7 @@ class Flow:
             past.date_unread(at)
         end = max(self.current.start, self.current.seen.end) if self.log.end else self.current.start
         if end > self.log.came.end:
-            self.log.came = new_tuple(Came, (end, at))
+            self.log.note_came(new_tuple(Came, (end, at)))
 
     def there_for(self, now: float) -> int:
         """The least number of milliseconds for which all known events of the current term have existed."""
@@ -260,7 +260,7 @@ class Flow:
         """A source's bundle came from a neighbour, or `BESIDE`: its stream comes that way, unless this is a repeat."""
         stream = self.others.get(bundle.envelope.term)
         if stream is not None and not stream.seen.covers(bundle.envelope.first, bundle.last):
-            stream.via = sender
+            stream.come_from(sender)
 
     def move(self, bundle: Bundle, stream: Stream) -> bool:
         """Send a bundle of a live term to every channel, each at its own pace. False for a repeat.
@@ -274,14 +274,9 @@ class Flow:
         if self.log.end == 0:
             self.log = Log(self.log.budget)  # its first bundle
         log = self.log
-        serial = log.end
         log.append(bundle)
         for channel in self.channels:
-            if channel.cursor != serial or channel.filter is not None or channel.backlog:
-                channel.advance(log)
-            elif channel.sink.room() > 0:  # the common case, at less than half the cost
-                channel.cursor = serial + 1
-                channel.sink.take(bundle)
+            channel.offer(bundle, log)
         return True
 
     def restore(self, bundle: Bundle) -> bool:
@@ -363,8 +358,7 @@ class Flow:
             return 0
         stream.note_runs(runs_of(*[bundle for _, bundle in gone]))
         for channel in self.channels:
-            first = channel.cursor
-            channel.cursor = max(first, log.base)  # also past what other terms discarded before
+            first = channel.pass_to(log.base)  # also past what other terms discarded before
             if first <= gone[-1][0]:
                 channel.pass_over(stream.term, [bundle for serial, bundle in gone if serial >= first])
         return before - log.size_bytes
@@ -406,7 +400,7 @@ class Flow:
         if stream is None:
             return
         for first, last in self.kept_of(term).missing(start, self.kept_from(term)):
-            stream.seen.discard(first, last)
+            stream.miss(first, last)
         stream.serve_from(start)
 
     # ---- consistency

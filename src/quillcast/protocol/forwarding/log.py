@@ -6,7 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.milestones import NOTHING_CAME
+from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
 
 
 class Budget:
@@ -55,6 +55,10 @@ class Log:
 
     def __len__(self) -> int:
         return len(self._bundles)
+
+    def note_came(self, came: Came) -> None:
+        """Record how far the topic's current term had come by when."""
+        self.came = came
 
     def append(self, bundle: Bundle) -> None:
         """Add a bundle."""

@@ -45,6 +45,11 @@ class LossReports:
         """A stream's first events did not arrive, and may be older than the subscription."""
         self.undated[term] = missed, self.host.now()
 
+    def take_undated(self, term: Term) -> Range | None:
+        """Take out a stream's first events that did not arrive, if any: it is known now how old they are."""
+        missed = self.undated.pop(term, None)
+        return missed[0] if missed is not None else None
+
     def tell_all(self) -> None:
         """Report every pending loss."""
         pending, self.pending = self.pending, {}

@@ -162,8 +162,7 @@ class LostEvents(OwedTerms):
 
     def _note_reported(self, cursor: PublisherCursor, first: int, last: int) -> None:
         """Sequences before the next one were reported lost."""
-        if cursor.passed_over:
-            cursor.passed_over.discard(first, last)
+        cursor.pass_over_no_more(first, last)
         if not self.ordered:
             cursor.note_delivered(first, last)
 
@@ -214,8 +213,9 @@ class LostEvents(OwedTerms):
 
     def date(self, term: Term, start: int = 0) -> None:
         """A stream's events from an index on are younger than this: report which of its first ones were missed."""
-        if self.losses is not None and term in self.losses.undated:
-            (first, last), _ = self.losses.undated.pop(term)
+        missed = self.losses.take_undated(term) if self.losses is not None else None
+        if missed is not None:
+            first, last = missed
             if max(first, start) < last:
                 self._report(Loss(term, max(first, start), last, "dropped"))
 
@@ -273,7 +273,7 @@ class LostEvents(OwedTerms):
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
             if self._was_told(publisher, (first, last), Position(cursor.term or NO_TERM, NUMBER_MAX)):
-                cursor.before.add(first, last)
+                cursor.lose_before(first, last)
             self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
         known = [(block.first, place) for block, place in cursor.held]

@@ -36,7 +36,7 @@ class PastTerms(dict[Term, EndedStream]):
         """
         past = self.get(term)
         if past is None:
-            missed = Stream(term, settled := self.forgotten.pop(term, 0))
+            missed = Stream(term, settled := self.take_forgotten(term))
             if settled:
                 missed.give_up([(0, settled)])
             self.add(EndedStream.of(missed, end, [], until))
@@ -51,6 +51,10 @@ class PastTerms(dict[Term, EndedStream]):
         past = self.pop(term)
         self.readmitted += readmitted
         self.forgotten.note(term, past.end, past.came.at if past.is_dated else None)
+
+    def take_forgotten(self, term: Term) -> int:
+        """A discarded term is wanted, or live, again. Returns how far it went, as far as that is remembered."""
+        return self.forgotten.pop(term, 0)
 
     def note_over(self, term: Term, end: int) -> None:
         """A term has ended at `end`: none of its events are kept, and its end is remembered for a while."""

@@ -55,6 +55,10 @@ class Stream(msgspec.Struct, gc=False, eq=False):
             self.seen = RangeSet()
         return self.seen.add(bundle.envelope.first, bundle.last)
 
+    def miss(self, first: int, last: int) -> None:
+        """These indexes arrived, and are wanted again."""
+        self.seen.discard(first, last)
+
     def is_beyond(self, sender: bytes, bundle: Bundle) -> bool:
         """Whether a bundle comes straight from the source, and goes further than everything before."""
         return self.term.is_of(sender) and bundle.last > self.seen.end

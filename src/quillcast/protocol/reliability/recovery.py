@@ -508,9 +508,10 @@ class Recovery:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
         answer = verdict(group.flow, term, ranges)
-        if due and answer.held:
-            self._send_without_credit(to, group, answer.held.pop(0))
-        self._send(to, group, term, answer.held)
+        first = answer.held[:1] if due else []
+        for bundle in first:
+            self._send_without_credit(to, group, bundle)
+        self._send(to, group, term, answer.held[len(first) :])
         released, missing = answer.released, answer.missing
         if again := admitted_again(group.flow, term, released).ranges() if released and not term.of_source else []:
             released = difference(released, RangeSet(again))  # not lost to an asker that knows of no later term yet

@@ -43,7 +43,8 @@ class TopicOrders:
                 parts.stream_reporting.take_up(tree, parent)
                 parts.intake.attached(tree)
             case effects.ChildIsParent(_, node):
-                parts.children.remove(tree, node, "moved", lease=False)
+                children = parts.children
+                children.remove(tree, node, "moved", lease=False)
             case effects.NobodyAnswers():
                 parts.children.send_away(tree)
             case effects.PlaceTaken(_, gone):

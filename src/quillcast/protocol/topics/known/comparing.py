@@ -169,7 +169,7 @@ class Comparing:
 
     def forget(self, topic: bytes) -> None:
         """Stop keeping a topic's state. It is in no digest, because others keep it."""
-        self.records.terms.pop(topic, None)
+        self.records.keep_no_longer(topic)
         self._given.pop(topic, None)
         self._entered.pop(topic, None)
 

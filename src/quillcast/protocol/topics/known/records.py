@@ -23,6 +23,10 @@ class TopicRecords:
         self.rivals: dict[bytes, Descriptor] = {}  # another descriptor of the topic: terms may be of its sessions
         self.terms: dict[bytes, Term] = {}  # of the topics whose state is kept here
 
+    def keep_no_longer(self, topic: bytes) -> None:
+        """Stop keeping a topic's state. It stays known."""
+        self.terms.pop(topic, None)
+
 
 def pages(what: Sequence[T]) -> list[list[T]]:
     """Divide topics among messages, because one message would be too long."""

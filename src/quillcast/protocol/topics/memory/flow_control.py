@@ -152,7 +152,7 @@ class FlowControl:
         if self.small.is_due:
             self._look(self.host.now())
         if self._goes_on(topic):
-            self.small.kept_bytes += size_bytes
+            self.small.keep(size_bytes)
             self._give_back(sender, size_bytes, topic, own=own)
         else:
             self.withheld = self.withheld or {}

@@ -36,6 +36,10 @@ class SmallTopics:
         kept, bound_bytes = (tree.flow.log.size_bytes for tree in self.trees.values()), self.bound_bytes
         self.kept_bytes = sum(size_bytes for size_bytes in kept if size_bytes <= bound_bytes)
 
+    def keep(self, size_bytes: int) -> None:
+        """Count bytes that came since the last look."""
+        self.kept_bytes += size_bytes
+
     def goes_on(self, topic: bytes) -> bool:
         """Whether a topic keeps little, and so do all such topics together."""
         tree, bound_bytes = self.trees.get(topic), self.bound_bytes

@@ -57,7 +57,7 @@ def _install_beside(tree: Tree, ordered: Ordered) -> None:
     above = tree.parent.node_id if tree.sources.up is not None and tree.parent is not None else b""
     wanted = {node: way for node, way in ordered.ways.items() if node not in tree.leases.children and node != above}
     for node in [node for node in tree.beside if node not in wanted]:
-        tree.flow.close(tree.beside.pop(node))
+        tree.flow.close(tree.take_beside(node))
     for node, way in wanted.items():
         if node not in tree.beside:
             tree.lead_beside(node, Channel(way.sink, tree.flow.log.end))

@@ -46,6 +46,10 @@ class SourceState:
         self.heard_end = 0  # the end that the other side of a partition assumed
         self.gone_since: float | None = None  # since when the root misses the source
 
+    def came(self, now: float) -> None:
+        """Note that its events came, or a report of them."""
+        self.came_at = now
+
     def hear_above(self, report: StreamDown | None) -> None:
         """Note what the parent reports. None: there is no longer a parent."""
         self.above = report
@@ -172,6 +176,11 @@ class Sources:
             return None
         del self.told[term]
         return told[1]
+
+    def note_changed(self, term: Term) -> None:
+        """Mark a stream as having news for the neighbours."""
+        if term in self.states:
+            self.changed[term] = None
 
     def take_changed(self) -> Iterable[Term]:
         """Take out the streams with news for the neighbours."""

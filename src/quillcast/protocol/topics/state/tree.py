@@ -379,6 +379,10 @@ class Tree:
         self.beside = self.beside or {}
         self.beside[node] = channel
 
+    def take_beside(self, node: bytes) -> Channel:
+        """Take out the channel to a peer that is not a child."""
+        return self.beside.pop(node)
+
     def await_parent(self, join: Join, now: float) -> None:
         """Note a Join to answer once this peer has a parent."""
         self.waiting = self.waiting or {}

@@ -238,7 +238,7 @@ class SourceStreams:
         if self._full(tree, self._times(tree, term, sender, held=True)):
             return
         self.host.trace(Mark("stream_resumed"))
-        end = tree.flow.past.forgotten.pop(term)
+        end = tree.flow.past.take_forgotten(term)
         end = end if end <= reach else 0
         stream = self.begin(tree, term, end, warrant)
         stream.give_up([(0, end)] if end else [])  # this peer will not get it again

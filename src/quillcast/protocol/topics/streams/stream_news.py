@@ -29,8 +29,7 @@ class StreamNews:
 
     def moved(self, tree: Tree, term: Term) -> None:
         """Mark a stream about which something changed, for the next report to neighbours."""
-        if term in tree.sources.states:
-            tree.sources.changed[term] = None
+        tree.sources.note_changed(term)
 
     def came(self, tree: Tree, term: Term) -> None:
         """Note that events of a stream came, or a report of events to come.
@@ -39,8 +38,9 @@ class StreamNews:
         """
         state = tree.sources.states.get(term)
         if state is not None:
-            state.came_at, stream = self.host.now(), tree.flow.others[term]
-            stream.milestones.note(stream.seen.end, state.came_at)
+            now, stream = self.host.now(), tree.flow.others[term]
+            state.came(now)
+            stream.milestones.note(stream.seen.end, now)
             self.moved(tree, term)
 
     def heard_of(self, tree: Tree, term: Term, reach: int) -> None:
