@@ -254,7 +254,7 @@ MUTANTS = (
     Mutant(
         "rival-not-handed-over",
         "A root that knows of a rival's later term and hands its topic over tells the next root of that term.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/last_words.py",
         "root.index, root.stable, self.known.latest(tree), max(",
         "root.index, root.stable, tree.heard, max(",
         "protocol/topics/test_known.py::test_a_rival_that_is_known_is_told_to_the_root_that_follows",
@@ -432,7 +432,7 @@ MUTANTS = (
     Mutant(
         "back-and-taken-for-gone",
         "A root that left and came back is not taken for gone because another peer still says so.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/next_root.py",
         "            if node != self.host.me and node not in message.leases:\n",
         "            if True:\n",
         "protocol/topics/test_restarts.py::test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topic",
@@ -974,7 +974,7 @@ MUTANTS = (
     Mutant(
         "rivals-leases-unknown",
         "Who is handed a topic while it is in the tree of a rival waits for the leases there.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/next_root.py",
         "        hold_s = self.config.lease_s if not vouched or _has_rival(tree, message) else message.hold_s\n",
         "        hold_s = self.config.lease_s if not vouched else message.hold_s\n",
         "protocol/topics/test_intake.py",
@@ -982,7 +982,7 @@ MUTANTS = (
     Mutant(
         "awaited-named-to-nobody",
         "A leadership transfer names the peers that the previous root named and that have not arrived.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/last_words.py",
         "        leases = dict(root.awaited)\n",
         "        leases: dict[bytes, int] = {}\n",
         "protocol/topics/test_terms.py::test_a_leaving_root_names_the_peers_that_it_still_waits_for",
@@ -1007,18 +1007,18 @@ MUTANTS = (
     Mutant(
         "last-words-forgotten",
         "A root whose successor leaves before it is root goes on from what it told it.",
-        "protocol/topics/root/leadership_transfer.py",
-        "        if offer is None and own is not None and own.told_at > self.host.now() - self.config.lease_s:\n",
-        "        if offer is None and own is not None and own.told_at > self.host.now():\n",
+        "protocol/topics/root/telling.py",
+        " and own.told_at > self.host.now() - self.config.lease_s else None\n",
+        " and own.told_at > self.host.now() else None\n",
         "protocol/topics/test_leaving.py"
         "::test_a_topic_is_stable_at_once_though_the_peer_that_was_to_be_its_next_root_leaves",
     ),
     Mutant(
         "last-copies-kept-by-the-next-root",
         "A peer that leaves before it is root passes on the copies that it got.",
-        "protocol/topics/root/leadership_transfer.py",
-        "                transfer.bundles = self._copies(offer.message)\n",
-        "",
+        "protocol/topics/root/telling.py",
+        "            transfer.bundles = [*bundles]\n            self._tell_next(transfer)\n",
+        "            self._tell_next(transfer)\n",
         "protocol/topics/test_leaving.py"
         "::test_the_last_copy_of_an_earlier_term_outlives_a_next_root_that_leaves_before_it_is_root",
     ),
@@ -1067,7 +1067,7 @@ MUTANTS = (
     Mutant(
         "last-copies-as-far-as-there-is-room",
         "A root that leaves hands over all copies that the next one may need, however long that takes.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/telling.py",
         "        if not rest:\n            del self.pending",
         "        if not rest or True:\n            del self.pending",
         "sim/test_leaving.py::test_a_root_that_leaves_hands_over_the_only_copies_whatever_room_the_link_has",
@@ -1075,8 +1075,8 @@ MUTANTS = (
     Mutant(
         "last-copies-handed-to-one-that-left",
         "A root that leaves sends all copies to another if the next one leaves before it is root.",
-        "protocol/topics/root/leadership_transfer.py",
-        "        transfer.to, transfer.handed = None, 0\n",
+        "protocol/topics/root/telling.py",
+        "        transfer.to, transfer.carried = None, 0\n",
         "        transfer.to = None\n",
         "sim/test_leaving.py"
         "::test_a_root_that_leaves_hands_the_copies_to_another_if_the_next_one_leaves_before_it_is_root",
@@ -1084,7 +1084,7 @@ MUTANTS = (
     Mutant(
         "late-word-of-an-older-root",
         "A root that took over waits for a lease if another root was between it and the one whose word comes late.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/next_root.py",
         "        if again or (is_next and offer.term not in root.followed):\n",
         "        if again or offer.term not in root.followed:\n",
         "protocol/topics/test_intake.py"
@@ -1093,7 +1093,7 @@ MUTANTS = (
     Mutant(
         "leaving-root-not-named",
         "The next root waits for the one before it, and for those for which that one waits.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/last_words.py",
         "    leases.pop(to.node_id, None)\n",
         "    leases = {}\n",
         "protocol/topics/test_terms.py::test_a_leaving_root_names_the_peers_that_it_still_waits_for",
@@ -1117,7 +1117,7 @@ MUTANTS = (
     Mutant(
         "transfer-of-anybody",
         "Only the root whose term is over says whom the next one waits for.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/next_root.py",
         "        vouched = message.term.is_of(sender.node_id) and ",
         "        vouched = ",
         "protocol/topics/test_hostile.py::test_nobody_but_a_topics_root_says_whom_the_next_root_waits_for",
@@ -1125,7 +1125,7 @@ MUTANTS = (
     Mutant(
         "transfer-from-afar",
         "A peer that is far from a topic was not its root.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/next_root.py",
         " and self.replica_set.is_near(tree.topic, sender.node_id)\n",
         "\n",
         "protocol/topics/test_hostile.py::test_nobody_but_a_topics_root_says_whom_the_next_root_waits_for",
@@ -1293,10 +1293,10 @@ MUTANTS = (
     Mutant(
         "old-words-behind-those-said-again",
         "What a former root said a lease ago is forgotten, also if it said other words again since.",
-        "protocol/topics/root/leadership_transfer.py",
+        "protocol/topics/root/telling.py",
         "            self.vouched[topic] = self.vouched.pop(topic)\n",
         "            pass\n",
-        "protocol/topics/test_leadership_transfer.py"
+        "protocol/topics/test_telling.py"
         "::test_what_was_said_a_lease_ago_is_forgotten_though_other_words_of_before_were_said_again",
     ),
     Mutant(

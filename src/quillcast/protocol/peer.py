@@ -277,9 +277,9 @@ class Peer:
             self.scoping.leave()
             self.topics.leaving.begin()
             self.overlay.leave()  # children are served until they have moved
-        transfer = self.topics.leadership_transfer
-        transfer.tell_others()
-        if self.topics.open_trees.leaving and (not (self.topics.trees or transfer.pending) or now >= by):
+        telling = self.topics.telling
+        telling.tell_others()
+        if self.topics.open_trees.leaving and (not (self.topics.trees or telling.pending) or now >= by):
             self.topics.leaving.end()
             self.left = True
             self.host.trace(Stopped())
@@ -293,7 +293,7 @@ class Peer:
             return False
         if self._linger_by is None:
             self._linger_by = now + self.config.topics.linger_s
-            self.topics.leadership_transfer.close()
+            self.topics.moving_roots.close()
         if now < self._linger_by and (publishing.unstable or not self.topics.intake.all_stable(now)):
             return False
         return self.scoping.withdraw() or now >= by - self.config.topics.linger_s
@@ -370,7 +370,7 @@ class Peer:
         self.overlay.link_lost(contact)
         self.topics.root_finder.link_lost(contact)
         self.topics.farewells.link_lost(contact)
-        self.topics.leadership_transfer.link_lost(contact)
+        self.topics.telling.link_lost(contact)
         self.recovery.link_lost(contact)
         self.scoping.direct.link_lost(contact)
         self.scoping.questions.link_lost(contact)

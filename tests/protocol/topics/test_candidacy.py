@@ -436,7 +436,7 @@ def test_a_root_that_took_a_topic_for_new_holds_stability_back_when_it_hears_of_
     }
     word = words[told_by]
     if isinstance(word, TransferLeadership):
-        village.act(root, lambda peer: peer.topics.leadership_transfer.received(contact, word))
+        village.act(root, lambda peer: peer.topics.next_root.received(contact, word))
     else:
         village.act(root, lambda peer: peer.topics.dispatch.routed(word))
     tree = village.tree(root, NAME)
@@ -504,12 +504,12 @@ def test_a_topic_that_is_about_to_be_transferred_is_waited_for() -> None:
     asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
     new = village.world.add(from_number(number(TOPIC)))
     village.world.start(new)
-    village.act(old, lambda peer: setattr(peer.topics.leadership_transfer, "move", lambda tree: None))
+    village.act(old, lambda peer: setattr(peer.topics.moving_roots, "move", lambda tree: None))
     village.run(2)
     village.act(new.number, lambda peer: peer.topics.dispatch.routed(asked))
     village.run(1)
     assert village.root(NAME) == old
-    village.act(old, lambda peer: peer.topics.leadership_transfer.resign(tree))
+    village.act(old, lambda peer: peer.topics.resigning.resign(tree))
     village.run(1)
     assert village.root(NAME) == new.number
     assert terms(village) == ["created", "transferred"]
@@ -524,7 +524,7 @@ def test_one_that_is_not_handed_the_topic_outdoes_the_root_in_the_end() -> None:
     asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
     new = village.world.add(from_number(number(TOPIC)))
     village.world.start(new)
-    village.act(old, lambda peer: setattr(peer.topics.leadership_transfer, "move", lambda tree: None))
+    village.act(old, lambda peer: setattr(peer.topics.moving_roots, "move", lambda tree: None))
     village.run(2)
     village.act(new.number, lambda peer: peer.topics.dispatch.routed(asked))
     village.run(TopicConfig().transfer_s + 2)
@@ -538,10 +538,10 @@ def test_an_unused_topic_is_transferred_on_to_a_closer_peer() -> None:
     _, holder, before = by_distance(village)[:3]
     contacts = village.world.machines[before].contact, village.world.machines[holder].contact
     message = TransferLeadership(Descriptor(NAME), Term(3, contacts[0].node_id), 0, 0, hold_s=9.0)
-    village.act(before, lambda peer: peer.topics.leadership_transfer.tell(contacts[1], message))
+    village.act(before, lambda peer: peer.topics.telling.tell(contacts[1], message))
     village.run(0.1)
-    village.act(holder, lambda peer: peer.topics.leadership_transfer.pass_on())
-    assert village.peers[holder].topics.leadership_transfer.offers == {}
+    village.act(holder, lambda peer: peer.topics.offers.pass_on())
+    assert village.peers[holder].topics.offers.by_topic == {}
     village.run(3)
     assert terms(village) == ["transferred"]
     tree = village.tree(village.root(NAME), NAME)
@@ -595,7 +595,7 @@ def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatc
     ((_, _, message),) = sent.of(TransferLeadership)
     assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
     village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
-    village.act(root, lambda peer: peer.topics.leadership_transfer.received(closer, message))
+    village.act(root, lambda peer: peer.topics.next_root.received(closer, message))
     village.run(3)
     assert terms(village) == ["transferred"]
     tree = village.tree(root, NAME)

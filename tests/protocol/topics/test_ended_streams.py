@@ -151,12 +151,12 @@ def test_the_streams_that_are_over_are_handed_to_the_next_root_whose_subscribers
     gone = world.root(described("news", Settings(admission="source")))
     gone.flow.open_past().note_over(STREAM, 5)
     world.overlay.leaf_set.add(BOB)
-    world.leadership_transfer.resign(gone)
+    world.resigning.resign(gone)
     (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
     assert handed.streams == ((STREAM, 5, ()),)
     tree, notes = a_subscription_to_sources(world)
     message = TransferLeadership(BY_SOURCE, FIRST, 0, 0, streams=((STREAM, 5, ((3, 25.0), (5, 15.0))),))
-    world.leadership_transfer.received(CAROL, message)
+    world.next_root.received(CAROL, message)
     assert notes.lost_ == [(STREAM.counter, 3, 5, "unavailable")]
     assert tree.flow.past.forgotten == {STREAM: 5}
 

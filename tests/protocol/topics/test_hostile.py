@@ -12,7 +12,7 @@ from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.messages import NEWCOMERS_MAX, Farewell, Join, Rejoin
 from quillcast.protocol.topics.query_messages import Branch
-from quillcast.protocol.topics.root.leadership_transfer import PendingTransfer
+from quillcast.protocol.topics.root.telling import PendingTransfer
 from quillcast.protocol.topics.root_messages import (
     AnotherFollows,
     FindRoot,
@@ -151,7 +151,7 @@ def test_a_root_takes_no_events_of_its_own_term_from_others(kind: Kind) -> None:
 def test_a_leaving_peer_believes_only_those_it_told_that_they_know() -> None:
     stage = Stage()
     peer = stage.village.peers[stage.root]
-    transfer, word = peer.topics.leadership_transfer, Transferred(TOPIC, FIRST)
+    transfer, word = peer.topics.telling, Transferred(TOPIC, FIRST)
     pending = transfer.pending[TOPIC] = PendingTransfer(TransferLeadership(described(NAME), FIRST, 1, 1))
     pending.told[stage.contact(stage.at).node_id] = None
     stage.village.act(stage.root, lambda peer: peer.message(stage.contact(stage.hostile), word))
@@ -194,7 +194,7 @@ def test_only_the_peer_that_was_told_has_another_told_in_its_place() -> None:
     village, heir = stage.village, stage.next_root
     named = (stage.contact(stage.writer).node_id,)
     word = TransferLeadership(described(NAME), Term(1, stage.contact(stage.root).node_id), 1, 1, leases=named)
-    transfer = village.peers[stage.root].topics.leadership_transfer
+    transfer = village.peers[stage.root].topics.telling
     village.act(stage.root, lambda _: transfer.tell(stage.contact(heir), word))
     asks = AnotherFollows(TOPIC, word.term, stage.contact(stage.hostile))
     stage.say(stage.root, asks)

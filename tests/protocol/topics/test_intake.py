@@ -7,7 +7,7 @@ from quillcast.core.envelope import DOWN, NO_TERM, UP, Envelope, Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Join
-from quillcast.protocol.topics.root.leadership_transfer import Offer
+from quillcast.protocol.topics.root.offers import Offer
 from quillcast.protocol.topics.root.sealing import Acknowledge, Seal
 from quillcast.protocol.topics.root_messages import FindRoot, NotRoot, TransferLeadership
 from quillcast.protocol.topics.state.effects import (
@@ -106,10 +106,10 @@ def test_a_root_that_the_topic_was_transferred_to_waits_for_leases_beside_the_ro
     assert tree.root is not None
     offer = Offer(TransferLeadership(tree.descriptor, SECOND, 0, 0, followed=(FIRST,)), world.host.time, BOB)
     tree.root.term = Term(3, CAROL.node_id)
-    world.leadership_transfer.take_over(tree, tree.root, offer)
+    world.next_root.take_over(tree, tree.root, offer)
     world.rendezvous.find(FindRoot(tree.topic, BOB, None, term, spoke_s=2.0))
     assert tree.root.held_until == world.host.time + (CONFIG.lease_s - 2.0 if holds else 0.0)
-    assert world.leadership_transfer._last_words(tree, tree.root).followed == (FIRST, SECOND)
+    assert world.last_words.of(tree, tree.root).followed == (FIRST, SECOND)
 
 
 def test_a_publisher_tells_for_how_long_the_events_of_earlier_terms_have_been_there(world: Parts) -> None:
@@ -142,14 +142,14 @@ def test_who_is_handed_a_topic_holds_for_a_lease_if_it_was_in_the_tree_of_anothe
     tree.parent_has(went)
     told = tuple((*each, None) for each in past)
     sender = Contact(term.node, "before:1")
-    world.leadership_transfer.received(sender, TransferLeadership(DESCRIPTOR, term, 5, 5, term, past=told))
-    until = world.leadership_transfer.offers[DESCRIPTOR.topic].hold_until
+    world.next_root.received(sender, TransferLeadership(DESCRIPTOR, term, 5, 5, term, past=told))
+    until = world.offers.by_topic[DESCRIPTOR.topic].hold_until
     assert until == world.host.time + (CONFIG.lease_s if holds else 0.0)
 
 
 def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world: Parts) -> None:
-    world.leadership_transfer.received(BOB, TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
-    assert list(world.leadership_transfer.offers) == [DESCRIPTOR.topic]
+    world.next_root.received(BOB, TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
+    assert list(world.offers.by_topic) == [DESCRIPTOR.topic]
     assert world.known.terms == {DESCRIPTOR.topic: FIRST}
     assert world.ordered == []
 
@@ -179,7 +179,7 @@ def test_a_root_that_took_over_before_it_was_told_waits_only_for_those_that_are_
     message = TransferLeadership(DESCRIPTOR, SECOND, 2, 2, heard, 1.0, (CAROL.node_id, BOB.node_id))
     world.joins.adopt(Join(tree.topic, CAROL, None, DESCRIPTOR.digest))
     tree.leases.children[CAROL.node_id].spoken = SINCE
-    world.leadership_transfer.received(BOB, message)
+    world.next_root.received(BOB, message)
     assert list(root.awaited) == waits_for
     assert root.hold_until == world.host.time + CONFIG.lease_s
     root.heard_from([Move(BOB.node_id, 0)])

@@ -101,7 +101,7 @@ def test_a_rival_that_is_known_is_told_to_the_root_that_follows(world: Parts) ->
     world.alone()
     world.overlay.leaf_set.add(BOB)
     world.dispatch.message(CAROL, RecordState([(DESCRIPTOR, SECOND)]))
-    world.leadership_transfer.resign(world.trees[DESCRIPTOR.topic])
+    world.resigning.resign(world.trees[DESCRIPTOR.topic])
     (told,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
     assert (told.heard, told.hold_s) == (SECOND, CONFIG.lease_s)
 

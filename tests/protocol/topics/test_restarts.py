@@ -6,7 +6,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.stream_messages import Changes, Resend
 from quillcast.protocol.topics.messages import Accepted, Farewell, Have, Join, Leave
-from quillcast.protocol.topics.root.leadership_transfer import Offer
+from quillcast.protocol.topics.root.offers import Offer
 from quillcast.protocol.topics.root_messages import TransferLeadership
 from quillcast.protocol.topics.state.holders import UNKNOWN_PEER, Ended
 from quillcast.protocol.topics.state.link_reports import (
@@ -267,14 +267,14 @@ def test_a_peer_that_the_root_before_named_speaks_for_those_below_it_unless_it_w
     assert tree.root is not None
     offer = Offer(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(NUMBER,)), 9.0, DAVE)
     if directly:
-        world.leadership_transfer.take_over(tree, tree.root, offer)
+        world.next_root.take_over(tree, tree.root, offer)
         joined(world, tree, BOB, Have(FIRST, 0), number=number, moved=True)
         assert list(tree.root.awaited) in ([BOB.node_id], left), "it may have another parent"
         says(world, tree, BOB)
     else:
         joined(world, tree, CAROL, None)
         says(world, tree, CAROL, arrivals=(Move(BOB.node_id, number),))
-        world.leadership_transfer.take_over(tree, tree.root, offer)
+        world.next_root.take_over(tree, tree.root, offer)
     assert list(tree.root.awaited) == left
 
 
@@ -303,12 +303,12 @@ def test_a_word_on_an_earlier_move_ends_no_lease_of_a_later_one(word: str, numbe
             term = Term(1, CAROL.node_id)
             message = TransferLeadership(DESCRIPTOR, term, 0, 0, ended=(BOB.node_id,), ended_by=(NUMBER,))
             world.overlay.leaf_set.add(CAROL)
-            world.leadership_transfer.received(CAROL, message)
+            world.next_root.received(CAROL, message)
     joined(world, tree, DAVE, None)
     says(world, tree, DAVE)
     world.children.left(DAVE, Leave(tree.topic, moved=True, leases=(BOB.node_id,), lives=(number,)))
     named = TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(number,))
-    world.leadership_transfer.take_over(tree, tree.root, Offer(named, 9.0, DAVE))
+    world.next_root.take_over(tree, tree.root, Offer(named, 9.0, DAVE))
     assert awaited(tree) == ([left] if left else [])
     assert list(tree.root.awaited) == left
 
@@ -334,7 +334,7 @@ def test_a_root_that_left_and_came_back_is_waited_for_when_it_transfers_the_topi
     ended = (BOB.node_id, world.host.me, DAVE.node_id)
     message = TransferLeadership(DESCRIPTOR, Term(1, BOB.node_id), 0, 0, leases=(BOB.node_id,), ended=ended)
     world.overlay.leaf_set.add(BOB)
-    world.leadership_transfer.received(BOB, message)
+    world.next_root.received(BOB, message)
     assert list(tree.leases.ended) == [CAROL.node_id, DAVE.node_id]
 
 
@@ -348,7 +348,7 @@ def test_a_root_that_left_after_it_had_transferred_the_topic_is_not_waited_for(n
         DESCRIPTOR, Term(1, BOB.node_id), 0, 0, leases=(BOB.node_id,), lives=(number,)
     )  # fmt: skip
     world.overlay.leaf_set.add(BOB)
-    world.leadership_transfer.received(BOB, message)
+    world.next_root.received(BOB, message)
     assert (BOB.node_id in tree.leases.ended) == stays
 
 
@@ -360,10 +360,10 @@ def test_a_root_waits_for_a_peer_that_declined_a_place_at_it_until_another_names
     assert tree.root is not None
     offer = Offer(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, leases=(BOB.node_id,), lives=(NUMBER,)), 9.0, DAVE)
     if not late:
-        world.leadership_transfer.take_over(tree, tree.root, offer)
+        world.next_root.take_over(tree, tree.root, offer)
     joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER + 1, moved=True)
     if late:
-        world.leadership_transfer.take_over(tree, tree.root, offer)
+        world.next_root.take_over(tree, tree.root, offer)
     world.children.remove(tree, BOB.node_id, "lost", lease=True)
     joined(world, tree, BOB, Have(FIRST, 0), number=NUMBER + 2, moved=True)
     world.children.left(BOB, Leave(tree.topic, declined=True, number=NUMBER + 2))

@@ -159,7 +159,7 @@ def test_a_topic_that_everybody_used_gets_a_list_of_publishers_with_the_next_ter
     assert world.ordered[1:] == [BecomeRoot(tree.topic, "transferred", (), CLAIMED)]
     assert world.ring.routed == [(request, tree.topic)]
     world.known.learn(CLAIMED)
-    assert world.root_terms.next_term(tree).owned
+    assert world.root_terms.next_term(tree, world.known.latest(tree)).owned
 
 
 def test_a_root_that_is_not_the_closest_any_more_leaves_the_first_list_to_the_one_that_is(world: Parts) -> None:

@@ -187,11 +187,11 @@ def test_who_begins_in_the_term_before_a_known_best_effort_session_waits_for_not
 def test_of_two_sessions_with_one_number_the_reliable_one_is_the_later_for_descriptors_and_terms() -> None:
     world = Parts()
     tree = world.tree(BEST_EFFORT)
-    former = world.root_terms.next_term(tree)
+    former = world.root_terms.next_term(tree, world.known.latest(tree))
     world.terms.enter(tree, former, 0)
     world.known.learn(RELIABLE)
     assert (tree.descriptor, tree.flow.keeps) == (RELIABLE, False), "its term is still best-effort"
-    following = world.root_terms.next_term(tree)
+    following = world.root_terms.next_term(tree, world.known.latest(tree))
     world.terms.enter(tree, following, 0)
     assert (former.best_effort, following.best_effort, tree.flow.keeps) == (True, False, True)
     world.known.learn(replace(BEST_EFFORT, version=9))

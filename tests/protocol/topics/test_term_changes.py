@@ -373,7 +373,7 @@ def test_a_root_says_so_when_it_transfers_the_topic_also_of_its_own_term(
     message = TransferLeadership(DESCRIPTOR, BEYOND, 5, 0, there_ms=there_ms)
     if not own:
         message = TransferLeadership(DESCRIPTOR, THIRD, 0, 0, past=((BEYOND, 5, there_ms),))
-    world.leadership_transfer.received(BOB, message)
+    world.next_root.received(BOB, message)
     assert tree.flow.owed(BEYOND).ranges() == owed
 
 
@@ -389,7 +389,7 @@ def test_what_a_parent_and_a_root_say_of_the_past_has_its_age(world: Parts, term
     world.joins.adopt(Join(tree.topic, CAROL))
     accepted = next(message for _, message in world.host.sent if isinstance(message, Accepted))
     assert accepted.past == ((FIRST, 1, 4000),)
-    words = world.leadership_transfer._last_words(tree, tree.root)
+    words = world.last_words.of(tree, tree.root)
     assert (words.past, words.there_ms) == (((FIRST, 1, 4000),), 4000)
 
 

@@ -212,7 +212,9 @@ def test_a_transfer_from_before_another_term_is_ignored(another_term: bool) -> N
     assert tree is not None
     if another_term:
         village.act(peer, lambda p: p.topics.terms.heard_of(tree, Term(4, bytes(16))))
-    village.act(peer, lambda p: p.topics.root_terms.become(tree, "took_over", p.topics.root_terms.next_term(tree)))
+    topics = village.peers[peer].topics
+    term = topics.root_terms.next_term(tree, topics.known.latest(tree))
+    village.act(peer, lambda _: topics.root_terms.become(tree, "took_over", term))
     assert tree.root is not None
     assert tree.root.frontiers == ({} if another_term else {bytes(16): 7})
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_term
@@ -460,7 +462,7 @@ def test_events_that_only_the_old_root_had_are_sent_again_after_a_transfer() -> 
         busy.village.run(0.05)
     assert busy.publisher.admitted == busy.publisher.next > busy.publisher.stable
     assert [len(r.payloads) < busy.publisher.next for p, r in busy.readers.items() if p not in machines] == [True] * 6
-    busy.village.act(busy.old, lambda peer: peer.topics.leadership_transfer.resign(peer.topics.trees[TOPIC]))
+    busy.village.act(busy.old, lambda peer: peer.topics.resigning.resign(peer.topics.trees[TOPIC]))
     busy.village.kill(busy.old)
     del busy.readers[busy.old]
     busy.settle()
@@ -743,9 +745,9 @@ def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     old_root, named = village.world.machines[before].contact, (b"n" * 16, village.world.machines[between].node_id)
     last_words = TransferLeadership(described(NAME), Term(3, old_root.node_id), 1, 1, leases=named)
-    village.act(before, lambda peer: peer.topics.leadership_transfer.tell(between_contact, last_words))
+    village.act(before, lambda peer: peer.topics.telling.tell(between_contact, last_words))
     village.run(0.1)
-    village.act(between, lambda peer: peer.topics.leadership_transfer.pass_on())
+    village.act(between, lambda peer: peer.topics.offers.pass_on())
     village.run(0.1)
     told, passed_on, told_again = [message for message in sent if isinstance(message, TransferLeadership)]
     assert (told.leases, passed_on.leases, told_again.leases) == (named[:1], (), named)

@@ -132,12 +132,12 @@ def test_who_is_to_keep_or_to_have_the_topic_hears_of_that_session(world: Parts)
     world.known.learn(other)
     assert world.known.entry(tree.topic).rival == other
     world.overlay.leaf_set.add(PEER)
-    world.leadership_transfer.resign(tree)
+    world.resigning.resign(tree)
     (handed,) = [message for _, message in world.host.sent if isinstance(message, TransferLeadership)]
     assert (handed.descriptor, handed.rival) == (mine, other)
     del world.host.sent[:]
     send_entries(world.host, PEER, [(mine, FIRST)], world.known.rivals)
     assert world.host.sent == [(PEER, RecordState([(other, NO_TERM), (mine, FIRST)]))]
     next_root = Parts(PEER)
-    next_root.leadership_transfer.received(PEER, handed)
+    next_root.next_root.received(PEER, handed)
     assert next_root.known.rivals == {DESCRIPTOR.topic: other}

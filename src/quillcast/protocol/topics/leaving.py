@@ -1,12 +1,14 @@
 """How this peer leaves all trees: in good order, or because its time to leave is over."""
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.protocol.topics.known.comparing import Comparing
+from quillcast.protocol.topics.known.successors import Successors
 from quillcast.protocol.topics.membership.children import ChildrenTables
-from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
-from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.offers import Offers
 from quillcast.protocol.topics.stability.progress import Progress
+from quillcast.protocol.topics.state.effects import LeaveIfIdle, Resign
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.trees import Trees
 
@@ -14,14 +16,17 @@ from quillcast.protocol.topics.trees import Trees
 class LeavingTrees:
     """Ends this peer's part in every tree."""
 
-    __slots__ = ("children", "comparing", "membership", "own_streams", "progress", "subscribing", "transfer", "trees")
+    __slots__ = (
+        "children", "comparing", "dispatch", "offers", "own_streams", "progress", "subscribing", "successors", "trees",
+    )  # fmt: skip
 
     def __init__(
         self, trees: Trees, comparing: Comparing, progress: Progress, subscribing: Subscribing,
-        children: ChildrenTables, membership: TreeMembership, transfer: LeadershipTransfer, own_streams: OwnStreams,
+        children: ChildrenTables, offers: Offers, successors: Successors, own_streams: OwnStreams, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.trees, self.comparing, self.progress, self.subscribing = trees, comparing, progress, subscribing
-        self.children, self.membership, self.transfer, self.own_streams = children, membership, transfer, own_streams
+        self.children, self.offers, self.successors = children, offers, successors
+        self.own_streams, self.dispatch = own_streams, dispatch
 
     def begin(self) -> None:
         """Begin to leave in good order: transfer leadership where root, and send children to their grandparent."""
@@ -33,12 +38,12 @@ class LeavingTrees:
             self._end_stream(tree)
             tree.keep_no_longer()
             if tree.root is not None:
-                self.transfer.resign(tree)
+                self.dispatch.order(Resign(tree.topic))
             elif tree.moved and not tree.attached:
                 tree.stop_joining()
-            self.children.dismiss(tree, self.transfer.intake.successors.of(tree.topic))
-            self.membership.leave_if_idle(tree)
-        self.transfer.leave()
+            self.children.dismiss(tree, self.successors.of(tree.topic))
+            self.dispatch.order(LeaveIfIdle(tree.topic))
+        self.offers.leave()
 
     def end(self) -> None:
         """Leave the remaining trees when the time to leave is over. Tell parents, even if they lack events kept here.
@@ -50,7 +55,7 @@ class LeavingTrees:
             tree.keep_no_longer()
             for node in list(tree.leases.children):
                 self.children.remove(tree, node, "moved", lease=True)
-            self.membership.leave_if_idle(tree, anyway=True)
+            self.dispatch.order(LeaveIfIdle(tree.topic, anyway=True))
 
     def _end_stream(self, tree: Tree) -> None:
         """End this peer's stream, as it publishes no more, and tell its neighbours where."""

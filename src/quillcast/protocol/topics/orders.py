@@ -70,7 +70,7 @@ class TopicOrders:
             case effects.LeaseEnded():
                 parts.progress.advance_stable(tree, parts.host.now())
             case effects.AllStable() if tree.root is not None:
-                parts.leadership_transfer.all_stable(tree.root)
+                parts.moving_roots.all_stable(tree.root)
                 parts.sessions.all_stable(tree)
             case effects.RoomAgain():
                 parts.intake.room_again(tree)
@@ -87,6 +87,7 @@ class TopicOrders:
             case effects.RootHere():
                 parts.publishing.root_here(tree)
                 parts.sessions.root_here(tree)
+                parts.moving_roots.watch_closer(tree)
             case effects.ProcessPaused():
                 parts.paused_roots.hold(tree, parts.host.now())
                 parts.candidacies.paused(tree.topic)
@@ -94,8 +95,12 @@ class TopicOrders:
                 parts.candidacies.outdone(tree)
             case effects.RivalKnown(_, term):
                 parts.replication.heard_of_rival(tree.topic, term)
+            case effects.TermChosen(topic, term):
+                parts.offers.note_term(topic, term)
+            case effects.TellNextRoot(_, to, message):
+                parts.telling.tell(to, message)
             case effects.Resign():
-                parts.leadership_transfer.resign(tree)
+                parts.resigning.resign(tree)
             case effects.SettingsEntered():
                 parts.schedule.touch(tree)
                 parts.changes.entered(tree)

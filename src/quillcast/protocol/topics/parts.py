@@ -13,7 +13,8 @@ A part knows only the parts made before it, and a folder only the folders before
   child (`membership.py`), reports of neighbours (`reporting.py`), what follows a loss (`repair.py`);
 - `root/`: this peer as a root: its state at replicas (`replication.py`), publishers' events (`intake.py`,
   `sealing.py`), requests of others (`rendezvous.py`, `settings.py`), and how it becomes root and resigns
-  (`candidacy.py`, `root_terms.py`, `leadership_transfer.py`), and what it does after a pause (`paused_roots.py`);
+  (`candidacy.py`, `root_terms.py`, `resigning.py`), what it tells the next one, and what it is told (`last_words.py`,
+  `telling.py`, `offers.py`, `next_root.py`), and what it does after a pause (`paused_roots.py`);
 - `publishing/`: its own publishers (`publishing.py`), their roots (`root_finder.py`), its streams as a source
   (`own_streams.py`), the topics that it creates and changes (`creating.py`, `changes.py`);
 - periodic checks (`housekeeping.py`), and queries (`inspection.py`).
@@ -64,14 +65,18 @@ from quillcast.protocol.topics.publishing.root_finder import RootFinder
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.candidacy import Candidacies
 from quillcast.protocol.topics.root.intake import Intake
-from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.last_words import LastWords
+from quillcast.protocol.topics.root.next_root import InheritedTerms, NextRoot, TakingOver
+from quillcast.protocol.topics.root.offers import Offers
 from quillcast.protocol.topics.root.paused_roots import PausedRoots
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.root.resigning import MovingRoots, NextSessions, Resigning
 from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
+from quillcast.protocol.topics.root.telling import Telling
 from quillcast.protocol.topics.stability.arrivals import Arrivals
 from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.overlay import Answers
@@ -89,13 +94,14 @@ class Parts:
     """This layer's parts at one peer."""
 
     __slots__ = (
-        "admissions", "answers", "candidacies", "changes", "children", "climbing", "comparing", "config",
-        "creating", "descriptors", "dispatch", "farewells", "flow_control", "forgetting", "host", "housekeeping",
-        "inspection", "intake", "interception", "joins", "known", "leadership_transfer", "leaving", "membership",
-        "neighbours", "open_trees", "overlay", "paused_roots", "placement", "policy", "progress", "publishing",
-        "recovery", "rendezvous", "repair", "replica_set", "replication", "reporting", "rights", "rivals",
-        "root_finder", "root_settings", "root_terms", "schedule", "sealing", "sessions", "source_streams",
-        "stream_reporting", "streams", "subscribing", "table", "terms", "tracing", "trees", "whereabouts",
+        "admissions", "answers", "candidacies", "changes", "children", "climbing", "comparing", "config", "creating",
+        "descriptors", "dispatch", "farewells", "flow_control", "forgetting", "host", "housekeeping", "inspection",
+        "intake", "interception", "joins", "known", "last_words", "leaving", "membership", "moving_roots", "neighbours",
+        "next_root", "next_sessions", "offers", "open_trees", "overlay", "paused_roots", "placement", "policy",
+        "progress", "publishing", "recovery", "rendezvous", "repair", "replica_set", "replication", "reporting",
+        "resigning", "rights", "rivals", "root_finder", "root_settings", "root_terms", "schedule", "sealing",
+        "sessions", "source_streams", "stream_reporting", "streams", "subscribing", "table", "telling", "terms",
+        "tracing", "trees", "whereabouts",
     )  # fmt: skip
 
     def __init__(
@@ -201,12 +207,9 @@ class Parts:
         self.intake = Intake(
             host, config, overlay, trees, self.terms, self.progress, self.flow_control, self.schedule, self.sealing
         )  # fmt: skip
-        self.leadership_transfer = LeadershipTransfer(
-            host, config, overlay, self.replica_set, self.known, trees, self.terms, self.membership, self.intake,
-            dispatch,
-        )  # fmt: skip
+        self._make_transfer()
         self.root_terms = RootTerms(
-            host, config, self.known, self.terms, self.membership, self.leadership_transfer, dispatch
+            host, config, self.terms, self.membership, self.next_root, self.intake.early, dispatch
         )  # fmt: skip
         self.paused_roots = PausedRoots(
             host, config, self.known, self.terms, self.replication, self.membership, dispatch
@@ -218,11 +221,28 @@ class Parts:
             host, config, self.known, self.trees, self.terms, self.joins, self.intake.bearers, self.answers, dispatch
         )  # fmt: skip
         self.sessions = Sessions(
-            host, config, overlay, self.known, trees, self.progress, self.leadership_transfer, dispatch
+            host, config, overlay, self.known, trees, self.progress, self.next_sessions, dispatch
         )  # fmt: skip
         self.candidacies = Candidacies(
             host, config, overlay, self.known, self.replication, self.membership, self.intake, self.root_terms, dispatch
         )  # fmt: skip
+
+    def _make_transfer(self) -> None:
+        host, config, dispatch, overlay, trees = self.host, self.config, self.dispatch, self.overlay, self.open_trees
+        moves, intake = self.progress.moves, self.intake
+        self.last_words = LastWords(host, self.known, trees, moves, self.source_streams)
+        self.telling = Telling(host, config, overlay, trees, moves, intake.successors, dispatch)
+        self.offers = Offers(host, overlay, self.known, trees, self.membership, self.telling)
+        inherited = InheritedTerms(host, config.leave_s, self.terms, self.source_streams)
+        taking_over = TakingOver(
+            host, config, self.replica_set, moves, self.schedule, self.telling, dispatch
+        )  # fmt: skip
+        self.next_root = NextRoot(
+            self.known, trees, self.offers, intake.successors, inherited, taking_over, dispatch
+        )  # fmt: skip
+        self.resigning = Resigning(host, overlay, trees, self.membership, intake, self.last_words, self.telling)
+        self.next_sessions = NextSessions(host, intake, self.last_words, self.offers, dispatch)
+        self.moving_roots = MovingRoots(host, config, overlay, trees, intake, self.resigning, dispatch)
 
     def _make_publishing(self) -> None:
         host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
@@ -242,8 +262,8 @@ class Parts:
             (self.creating, self.changes, self.admissions, self.publishing, self.flow_control), dispatch,
         )  # fmt: skip
         self.leaving = LeavingTrees(
-            self.open_trees, self.comparing, self.progress, self.subscribing, self.children, self.membership,
-            self.leadership_transfer, own_streams,
+            self.open_trees, self.comparing, self.progress, self.subscribing, self.children, self.offers,
+            self.intake.successors, own_streams, dispatch,
         )  # fmt: skip
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing,

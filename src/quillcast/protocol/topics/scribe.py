@@ -85,7 +85,8 @@ class Scribe:
     def leaf_set_changed(self) -> None:
         """Upcall of the overlay: the closest peer to a topic may have changed."""
         parts = self.parts
-        parts.leadership_transfer.leaf_set_changed()
+        parts.moving_roots.leaf_set_changed()
+        parts.offers.pass_on()
         parts.replication.leaf_set_changed()
         parts.candidacies.leaf_set_changed()
         parts.membership.join_where_needed()

@@ -26,7 +26,7 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root_messages import Create, FindRoot, TransferLeadership
-from quillcast.protocol.topics.state.effects import BecomeRoot, RefuseRequest, Resign
+from quillcast.protocol.topics.state.effects import BecomeRoot, RefuseRequest, Resign, TellNextRoot, TermChosen
 from quillcast.protocol.topics.state.tree import Tree
 
 WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; further ones are sent again later. A guess
@@ -184,8 +184,8 @@ class Candidacies:
             candidacy.how = "took_over"
         if (highest := self.known.latest(tree)) != candidacy.term:
             candidacy.after = highest
-        candidacy.term = self.root_terms.next_term(tree)
-        self.root_terms.transfer.note_term(candidacy.topic, candidacy.term)
+        candidacy.term = self.root_terms.next_term(tree, highest)
+        self.dispatch.order(TermChosen(candidacy.topic, candidacy.term))
         self.replication.note(
             tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_), candidacy.between
         )
@@ -287,7 +287,7 @@ class Candidacies:
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
                 last_words = TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s)
-                self.root_terms.transfer.tell(closest, last_words)
+                self.dispatch.order(TellNextRoot(tree.topic, closest, last_words))
 
     def _is_rooted_elsewhere(self, candidacy: Candidacy, round_: Round) -> bool:
         """Whether others say that the topic has another root scope. Then no peer that asked here can use it."""

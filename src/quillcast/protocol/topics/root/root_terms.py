@@ -12,10 +12,10 @@ from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.trace import BecameRoot
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.next_root import NextRoot
+from quillcast.protocol.topics.state.early import EarlyBlocks
 from quillcast.protocol.topics.state.effects import RootHere
 from quillcast.protocol.topics.state.root import Root
 from quillcast.protocol.topics.state.tree import Tree
@@ -24,18 +24,18 @@ from quillcast.protocol.topics.state.tree import Tree
 class RootTerms:
     """Begins the terms of the topics rooted here."""
 
-    __slots__ = ("config", "dispatch", "host", "known", "membership", "terms", "transfer")
+    __slots__ = ("config", "dispatch", "early", "host", "membership", "next_root", "terms")
 
     def __init__(
-        self, host: Host, config: TopicConfig, known: KnownTopics, terms: Terms, membership: TreeMembership,
-        transfer: LeadershipTransfer, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, terms: Terms, membership: TreeMembership,
+        next_root: NextRoot, early: EarlyBlocks, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.known, self.terms = host, config, known, terms
-        self.membership, self.transfer, self.dispatch = membership, transfer, dispatch
+        self.host, self.config, self.terms = host, config, terms
+        self.membership, self.next_root, self.early, self.dispatch = membership, next_root, early, dispatch
 
-    def next_term(self, tree: Tree) -> Term:
-        """Return a term above all known terms, in the topic's present session."""
-        tree.hear_of(self.known.latest(tree))
+    def next_term(self, tree: Tree, latest: Term) -> Term:
+        """Return a term above the latest known one, in the topic's present session."""
+        tree.hear_of(latest)
         session, reliable = tree.descriptor.guarantee
         if tree.heard.session > session:  # two own the name, and this is the session of the other
             session, reliable = tree.heard.session, tree.descriptor.settings.reliable
@@ -55,7 +55,7 @@ class RootTerms:
         topic = tree.topic
         if not (tree.heard > after and tree.heard.shares_root(term)):
             after = tree.heard
-        offer = self.transfer.take_offer(tree)
+        offer = self.next_root.take_offer(tree)
         if offer is not None and offer.root is not None and offer.term == after:
             how = "transferred"
         else:
@@ -63,16 +63,15 @@ class RootTerms:
         self.membership.drop_parent(tree, "closer_root")
         root = Root(
             self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until), holders=holders,
-            after=None if how == "created" else after, outbids=how == "merged", early=self.transfer.intake.early,
+            after=None if how == "created" else after, outbids=how == "merged", early=self.early,
         )  # fmt: skip
         tree.begin_root(root)
         if offer is not None:
-            self.transfer.take_over(tree, root, offer)
+            self.next_root.take_over(tree, root, offer)
         self.host.trace(BecameRoot(topic, term, how))
         self.terms.enter(tree, term, 0, here=True)
         self.membership.settled(tree)
         self.dispatch.order(RootHere(tree.topic))
-        self.transfer.watch_closer(tree)
 
     def _hold(self, how: str, doubtful_until: float) -> float:
         """Return until when nothing is declared stable: orphans of an earlier root may be looking for a parent.

@@ -14,7 +14,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import takes_off
 from quillcast.protocol.topics.known.known import KnownTopics
-from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.resigning import NextSessions
 from quillcast.protocol.topics.root_messages import Create
 from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.effects import Resign
@@ -37,14 +37,14 @@ class FlushDue(Timer, frozen=True):
 class Sessions:
     """A peer's part in the sessions of topics rooted here."""
 
-    __slots__ = ("config", "dispatch", "host", "known", "progress", "ring", "transfer", "trees")
+    __slots__ = ("config", "dispatch", "host", "known", "next_sessions", "progress", "ring", "trees")
 
     def __init__(
         self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, trees: Trees, progress: Progress,
-        transfer: LeadershipTransfer, dispatch: Dispatch,
+        next_sessions: NextSessions, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
-        self.progress, self.transfer, self.dispatch = progress, transfer, dispatch
+        self.progress, self.next_sessions, self.dispatch = progress, next_sessions, dispatch
         dispatch.on_timer(FlushDue, self.due)
 
     def asked(self, tree: Tree, request: Create) -> None:
@@ -65,7 +65,7 @@ class Sessions:
         So the next one begins at once. Publishers send unstable events again.
         """
         if self.ring.is_closest(tree.topic):
-            self.transfer.begin_session(tree, root, request.descriptor)
+            self.next_sessions.begin(tree, root, request.descriptor)
         else:
             self.dispatch.order(Resign(tree.topic))  # the next root is asked
         self.ring.route(request, tree.topic)
@@ -156,10 +156,9 @@ class Sessions:
             return
         if session is None:  # meanwhile other settings became known, as after a partition
             self.host.trace(Mark("session_called_off"))
-            root.call_off_session()
-            self.transfer.intake.reopen(tree, root)
+            self.next_sessions.call_off(tree, root)
             self._ask_again(tree, root)
             return
         self.host.trace(Mark("session_ended"))
-        self.transfer.begin_session(tree, root, session)
+        self.next_sessions.begin(tree, root, session)
         self._ask_again(tree, root)

@@ -12,7 +12,7 @@ from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Join
-from quillcast.protocol.topics.root_messages import Create, FindRoot
+from quillcast.protocol.topics.root_messages import Create, FindRoot, TransferLeadership
 
 
 class FindParent(msgspec.Struct, frozen=True):
@@ -74,6 +74,21 @@ class Resign(msgspec.Struct, frozen=True):
     """Transfer the topic to another peer, which is to be its root."""
 
     topic: bytes
+
+
+class TermChosen(msgspec.Struct, frozen=True):
+    """This peer chose the term in which it is to be the topic's root. Others will know it."""
+
+    topic: bytes
+    term: Term
+
+
+class TellNextRoot(msgspec.Struct, frozen=True):
+    """Tell the peer that is to be the topic's root what this one knows."""
+
+    topic: bytes
+    to: Contact
+    message: TransferLeadership
 
 
 class ParentAccepted(msgspec.Struct, frozen=True):
@@ -282,7 +297,16 @@ PlaceEffect = (
 )
 ArrivalEffect = ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain
 RootEffect = (
-    BecomeRoot | RootHere | ProcessPaused | LaterTermExists | RivalKnown | Resign | SettingsEntered | OpenSession
+    BecomeRoot
+    | RootHere
+    | ProcessPaused
+    | LaterTermExists
+    | RivalKnown
+    | TermChosen
+    | TellNextRoot
+    | Resign
+    | SettingsEntered
+    | OpenSession
 )
 GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
 RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned | RivalLearned

@@ -7,7 +7,7 @@ from tests.protocol.topics.parts import CONFIG, Parts
 
 
 def test_what_was_said_a_lease_ago_is_forgotten_though_other_words_of_before_were_said_again(world: Parts) -> None:
-    transfer = world.leadership_transfer
+    transfer = world.telling
     again, passed_on, old, last = (described(name) for name in ("again", "passed on", "old", "last"))
 
     def tell(*descriptors: Descriptor) -> None:
