@@ -435,19 +435,17 @@ def test_orders_carry_no_state() -> None:
 
 
 METHODS_MAX = 6
-WIDE = {
-    "Host",  # the two sides of the seam: nothing else passes between a peer and its surroundings
-    "Inputs",  # (docs/architecture.md)
-    "RecoveryProtocol",  # other packages implement it whole, and agents are its only user
-    "Secured",  # five of its methods are those of asyncio's buffered protocols
-}
 
 
 def wide_interfaces(*trees: ast.Module) -> list[str]:
-    """The interfaces that have more methods than their users need at a time, properties and inherited ones counted."""
+    """The interfaces that have more methods than their users need at a time, properties and inherited ones counted.
+
+    One that only joins others has no methods of its own: whoever needs less names one of those, and each is narrow.
+    """
     classes = [each for tree in trees for each in nodes(tree) if isinstance(each, ast.ClassDef)]
     by_name = {each.name: each for each in classes}
-    return [each.name for each in classes if is_interface(each) and len(methods_of(each, by_name)) > METHODS_MAX]
+    interfaces = [each for each in classes if is_interface(each) and not only_joins(each)]
+    return [each.name for each in interfaces if len(methods_of(each, by_name)) > METHODS_MAX]
 
 
 def methods_of(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> set[str]:
@@ -460,22 +458,31 @@ def bases(node: ast.ClassDef) -> list[str]:
 
 
 def is_interface(node: ast.ClassDef) -> bool:
-    return "Protocol" in bases(node)
+    return not {"ABC", "Protocol"}.isdisjoint(bases(node))
+
+
+def only_joins(node: ast.ClassDef) -> bool:
+    """Whether an interface is made of at least two others, and adds no method."""
+    return len({*bases(node)} - {"ABC", "Protocol"}) > 1 and not methods_of(node, {})
 
 
 def test_interfaces_are_narrow() -> None:
     """A user of a wide one names the part that it needs, and a test satisfies that part without the rest."""
-    assert set(wide_interfaces(*(tree for _, tree in modules()))) == WIDE
+    assert wide_interfaces(*(tree for _, tree in modules())) == []
 
 
 def test_wide_interfaces_are_noticed() -> None:
     methods = "".join(f"    def f{number}(self): ...\n" for number in range(METHODS_MAX))
-    for base in ("Protocol", "Protocol[T]", "Other, Protocol"):
+    for base in ("ABC", "Protocol", "Protocol[T]", "Other, Protocol"):
         assert wide_interfaces(ast.parse(f"class A({base}):\n{methods}")) == []
         more = f"    @property\n    def more(self): ...\n{methods}"
         assert wide_interfaces(ast.parse(f"class A({base}):\n{more}")) == ["A"]
     inherited = ast.parse(f"class A(Protocol):\n{methods}\nclass B(A, Protocol):\n    def more(self): ...\n")
     assert wide_interfaces(inherited) == ["B"]
+    joined = f"class A(Protocol):\n{methods}\nclass B(Protocol):\n    def more(self): ...\n"
+    joined += "class C(A, B, Protocol):\n    x: int\n"
+    assert wide_interfaces(ast.parse(joined)) == []
+    assert wide_interfaces(ast.parse(f"{joined}    def most(self): ...\n")) == ["C"]
 
 
 def asks_kind_of_sink(node: ast.AST) -> bool:

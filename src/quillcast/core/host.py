@@ -57,15 +57,8 @@ class Disk(Protocol):
         ...
 
 
-class Host(Protocol):
-    """What a peer may request from its environment. Times are seconds on one monotonic clock; sizes are bytes."""
-
-    me: NodeId
-    contact: Contact
-    random: Random
-    disk: Disk
-    incarnation: bytes
-    """Eight bytes that are new at each start of the peer."""
+class Clock(Protocol):
+    """The times of a peer. Seconds are on one monotonic clock."""
 
     def now(self) -> float:
         """Seconds on a monotonic clock with an arbitrary origin."""
@@ -77,6 +70,14 @@ class Host(Protocol):
         One decision depends on it: terms beyond what peers can reach are ignored (docs/decisions/bounded-terms.md).
         """
         ...
+
+    def set_timer(self, timer: Timer, delay_s: float) -> None:
+        """Pass `timer` in once, after `delay_s` seconds or more. Timers need not be cancelled."""
+        ...
+
+
+class Carrier(Protocol):
+    """What carries messages and bundles to other peers. Sizes are bytes."""
 
     def send(self, to: Contact, message: Message) -> None:
         """Send a control message. It needs no credit, keeps its order, and may be lost if the link breaks."""
@@ -98,18 +99,6 @@ class Host(Protocol):
         """Return credit to a peer, because this peer no longer holds the bytes of its bundle."""
         ...
 
-    def set_timer(self, timer: Timer, delay_s: float) -> None:
-        """Pass `timer` in once, after `delay_s` seconds or more. Timers need not be cancelled."""
-        ...
-
-    def proximity(self, node: bytes) -> float | None:
-        """The measured round-trip time to a peer in seconds, or None if unknown."""
-        ...
-
-    def measure(self, to: Contact) -> None:
-        """Measure the proximity of a peer. The answer is the input `measured(contact, proximity | None)`."""
-        ...
-
     def multicast(self, groups: Mapping[str, bytes]) -> None:
         """Take part in exactly these external multicast mechanisms, each with its key.
 
@@ -122,13 +111,40 @@ class Host(Protocol):
         """No layer needs the link to this peer any longer. The host may close it when nothing waits to be sent."""
         ...
 
+
+class Meter(Protocol):
+    """What measures the distance of other peers."""
+
+    def proximity(self, node: bytes) -> float | None:
+        """The measured round-trip time to a peer in seconds, or None if unknown."""
+        ...
+
+    def measure(self, to: Contact) -> None:
+        """Measure the proximity of a peer. The answer is the input `measured(contact, proximity | None)`."""
+        ...
+
+
+class Tracer(Protocol):
+    """What records the actions of a peer."""
+
     def trace(self, record: Record) -> None:
         """Record an action, for stories, journals and the audit."""
         ...
 
 
-class Inputs(Protocol):
-    """The inputs that a host passes to a peer (`protocol.peer.Peer`). A peer finishes each before the next one."""
+class Host(Clock, Carrier, Meter, Tracer, Protocol):
+    """What a peer may request from its environment. A part that needs less names what it needs."""
+
+    me: NodeId
+    contact: Contact
+    random: Random
+    disk: Disk
+    incarnation: bytes
+    """Eight bytes that are new at each start of the peer."""
+
+
+class ArrivalInputs(Protocol):
+    """What arrives from other peers."""
 
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
@@ -142,9 +158,9 @@ class Inputs(Protocol):
         """A bundle arrived over a multicast group. Its bytes count for the group's id until `Host.release`."""
         ...
 
-    def timer(self, timer: Timer) -> None:
-        """A timer is due, or overdue."""
-        ...
+
+class LinkInputs(Protocol):
+    """What becomes of the links to other peers."""
 
     def link_up(self, contact: Contact) -> None:
         """A link to this peer is up (again)."""
@@ -162,6 +178,14 @@ class Inputs(Protocol):
         """There is credit for this peer again."""
         ...
 
+
+class AnswerInputs(Protocol):
+    """What a peer asked its host for."""
+
+    def timer(self, timer: Timer) -> None:
+        """A timer is due, or overdue."""
+        ...
+
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """The answer to `Host.measure`: the round-trip time in seconds, or None if the peer did not answer."""
         ...
@@ -169,3 +193,7 @@ class Inputs(Protocol):
     def disk_done(self, token: Any, result: Any) -> None:
         """The answer to an order to the disk."""
         ...
+
+
+class Inputs(ArrivalInputs, LinkInputs, AnswerInputs, Protocol):
+    """The inputs that a host passes to a peer (`protocol.peer.Peer`). A peer finishes each before the next one."""

@@ -47,14 +47,18 @@ class BufferedReader(Protocol):
     def buffer_updated(self, count: int, /) -> None: ...
 
 
-class Secured(BufferedReader, Protocol):
-    """The user of TLS: a `Connection`, or an applicant for admission."""
+class HandshakeUser(Protocol):
+    """What learns how a TLS handshake ends."""
 
     opened_here: bool
     closing: bool
 
     def made(self, transport: "TlsTransport", /) -> None: ...
     def refuse(self, problem: RemoteError, /) -> None: ...
+
+
+class Secured(BufferedReader, HandshakeUser, Protocol):
+    """The user of TLS: a `Connection`, or an applicant for admission."""
 
 
 class Tls:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
@@ -25,8 +26,8 @@ def nothing_enters(bundle: Bundle) -> Bundle | None:
 _NO_BACKLOG: deque[Bundle] = deque()  # shared by all channels that took everything before a term ended
 
 
-class Sink(ABC):
-    """Where a channel leads: another peer or a local subscriber. Channels differ in nothing else."""
+class OwedEvents:
+    """What is asked of a sink about ended terms. Only one that is owed every event has answers."""
 
     __slots__ = ()
 
@@ -35,6 +36,46 @@ class Sink(ABC):
 
     undated: Mapping[Term, tuple[Range, float]] = EMPTY
     """What it missed first of streams, and may have been there before it began (`Edge.date`)."""
+
+    def skip(
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), others: RunsByTerm = EMPTY
+    ) -> None:
+        """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
+
+    def settle(self, term: Term, stable: int) -> None:
+        """The root of an ended term declared it stable below an index."""
+
+    def may_be_owed(self, term: Term) -> bool:
+        """Whether it is still unknown if it is owed an ended term."""
+        return False
+
+    def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
+        """The positions of an ended term, up to `end`, that it is owed and that never arrived here."""
+        return []
+
+    def pass_had(self, term: Term, seen: RangeSet, end: int, runs: Iterable[Run]) -> bool:
+        """Do not wait for those of these positions whose event it got in another term. True if there was one."""
+        return False
+
+
+class HeldBundles:
+    """What is asked of a sink about what waits in it behind gaps. Only one that is owed every event has such."""
+
+    __slots__ = ()
+
+    def waiting(self, term: Term) -> Iterable[Bundle]:
+        """The bundles of a term that wait in it behind a gap."""
+        return ()
+
+    def gaps_before(self, term: Term, last: int) -> list[Range]:
+        """The positions of a term before `last` that it waits for."""
+        return []
+
+
+class BundleTaker(ABC):
+    """What takes the bundles of a channel."""
+
+    __slots__ = ()
 
     contact: Contact | None = None
     """The peer that it leads to; None: it is a subscriber of this one."""
@@ -55,40 +96,16 @@ class Sink(ABC):
 
     def plain(self) -> "Sink":
         """The same sink, without conditions that others added."""
-        return self
-
-    # Only a sink that is owed every event does something in the following methods.
-
-    def skip(  # noqa: B027  nothing to do for others
-        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), others: RunsByTerm = EMPTY
-    ) -> None:
-        """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
+        return cast("Sink", self)
 
     def exclude(self, bundle: Bundle) -> None:  # noqa: B027
         """The channel's filter stopped this bundle: it is not owed."""
 
-    def settle(self, term: Term, stable: int) -> None:  # noqa: B027
-        """The root of an ended term declared it stable below an index."""
 
-    def may_be_owed(self, term: Term) -> bool:
-        """Whether it is still unknown if it is owed an ended term."""
-        return False
+class Sink(BundleTaker, OwedEvents, HeldBundles):
+    """Where a channel leads: another peer or a local subscriber. Channels differ in nothing else."""
 
-    def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
-        """The positions of an ended term, up to `end`, that it is owed and that never arrived here."""
-        return []
-
-    def pass_had(self, term: Term, seen: RangeSet, end: int, runs: Iterable[Run]) -> bool:
-        """Do not wait for those of these positions whose event it got in another term. True if there was one."""
-        return False
-
-    def waiting(self, term: Term) -> Iterable[Bundle]:
-        """The bundles of a term that wait in it behind a gap."""
-        return ()
-
-    def gaps_before(self, term: Term, last: int) -> list[Range]:
-        """The positions of a term before `last` that it waits for."""
-        return []
+    __slots__ = ()
 
 
 class PeerSink(Sink):

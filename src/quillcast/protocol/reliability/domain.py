@@ -117,8 +117,8 @@ class AgentDue(Timer, frozen=True):
     what: Any = None
 
 
-class RecoveryProtocol(Protocol):
-    """A recovery protocol, as one member's agent runs it."""
+class Searching(Protocol):
+    """What an agent does for its member."""
 
     def follow(self, others: tuple[Contact, ...]) -> None:
         """These members come after this one in the order in which all members stand in a circle, the next one first.
@@ -139,6 +139,14 @@ class RecoveryProtocol(Protocol):
         """The member no longer lacks any of it."""
         ...
 
+    def end(self) -> None:
+        """The member is no longer in this domain. There will be no further calls."""
+        ...
+
+
+class Conversing(Protocol):
+    """What an agent learns from others, and its timers."""
+
     def received(self, sender: Contact, message: Message) -> None:
         """Another agent of the domain sent this."""
         ...
@@ -151,9 +159,9 @@ class RecoveryProtocol(Protocol):
         """A peer cannot be reached."""
         ...
 
-    def end(self) -> None:
-        """The member is no longer in this domain. There will be no further calls."""
-        ...
+
+class RecoveryProtocol(Searching, Conversing, Protocol):
+    """A recovery protocol, as one member's agent runs it."""
 
 
 class Silent:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from quillcast.core.host import Host
+from quillcast.core.host import Clock
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.state.tree import Tree
@@ -15,7 +15,7 @@ class SmallTopics:
 
     __slots__ = ("budget", "config", "host", "kept_bytes", "look_again_at", "trees")
 
-    def __init__(self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget) -> None:
+    def __init__(self, host: Clock, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget) -> None:
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
         self.kept_bytes = 0  # together at the last look, plus what came since
         self.look_again_at = 0.0
