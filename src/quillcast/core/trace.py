@@ -78,7 +78,7 @@ class Named(Record, frozen=True):
 
 
 class BecameRoot(Record, frozen=True):
-    """The peer became the topic's root in this term. `how`: created, took_over, handed_over, merged."""
+    """The peer became the topic's root in this term. `how`: created, took_over, transferred, merged."""
 
     topic: bytes
     term: Term

@@ -259,7 +259,7 @@ class Peer:
 
     def early_blocks(self) -> Iterator[Block]:
         """Yield the blocks of publishers that came to this root too early, and wait for earlier ones."""
-        return chain.from_iterable(self.topics.intake.early.lines.values())
+        return chain.from_iterable(self.topics.intake.early.waiting.values())
 
     # ---- leaving
 

@@ -49,7 +49,7 @@ def test_a_publisher_is_admitted_in_sequence_and_sends_again_what_is_missing_onl
     root.admit(BOB, up(0, block(PAUL, 1)))
     assert [(each.first, each.last) for each in root.waiting] == [(0, 1), (1, 2), (2, 3)]
     assert root.receipts() == {BOB: [(PAUL, 3, 0, ())]}
-    assert (root.early.lines, root.early.used_bytes) == ({}, 0)
+    assert (root.early.waiting, root.early.used_bytes) == ({}, 0)
 
 
 def test_each_gap_is_asked_for_when_it_is_noticed_and_what_is_left_of_all_after_a_pause() -> None:
@@ -103,7 +103,7 @@ def test_what_comes_too_early_is_kept_up_to_a_bound_and_the_oldest_of_others_mak
     assert early.missing(WEATHER, PAULA, 2, 7) == [(2, 3), (6, 7)]
     assert [each.first for each in early.take(WEATHER, PAULA, 4)] == [4, 5]
     early.check()
-    assert (early.lines, early.used_bytes) == ({}, 0)
+    assert (early.waiting, early.used_bytes) == ({}, 0)
 
 
 def test_what_finds_no_room_in_any_case_takes_none_from_others() -> None:

@@ -80,7 +80,7 @@ class ControlServer:
         try:
             question = understood(line, self._kinds)
             if self._connect is not None and isinstance(question, ConnectQuestion):
-                await _hand_over(writer, self._connect(question.version))
+                await _switch_protocol(writer, self._connect(question.version))
                 return None
             return Answer(msgspec.Raw(msgspec.json.encode(await self._answerer(question))))
         except Leaving as problem:
@@ -161,7 +161,7 @@ def encoded(answer: Answer) -> bytes:
     return msgspec.json.encode(answer) + b"\n"
 
 
-async def _hand_over(writer: asyncio.StreamWriter, protocol: asyncio.BaseProtocol) -> None:
+async def _switch_protocol(writer: asyncio.StreamWriter, protocol: asyncio.BaseProtocol) -> None:
     """Let another protocol serve the socket. The client sends nothing before it has the answer."""
     cast("asyncio.Transport", writer.transport).pause_reading()
     own = socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno()))

@@ -17,7 +17,7 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import runs_of
 from quillcast.protocol.forwarding.log import Budget, Log
-from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
+from quillcast.protocol.forwarding.milestones import NO_ARRIVAL, Came
 from quillcast.protocol.forwarding.past_terms import NO_PAST, AgedEnd, PastTerms
 from quillcast.protocol.forwarding.stream import (
     EndedStream,
@@ -193,14 +193,14 @@ class Flow:
         bundles = self.log.drop(term)
         for channel in self.channels:
             channel.pass_to(self.log.base)
-        came = self.log.came if stream is self.current else NOTHING_CAME
+        came = self.log.came if stream is self.current else NO_ARRIVAL
         self.open_past().add(EndedStream.of(stream, max(stream.start, known_end), bundles, until, came))
         self.settle(term, stream.stable)
         self.log.budget.use(sum(bundle.size for bundle in bundles))  # they stay in memory
         if stream is self.current:
             self.current = Stream(NO_TERM)
-            if came is not NOTHING_CAME:
-                self.log.note_came(NOTHING_CAME)
+            if came is not NO_ARRIVAL:
+                self.log.note_came(NO_ARRIVAL)
         else:
             del self.others[term]
             self.others = self.others or EMPTY

@@ -6,7 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
+from quillcast.protocol.forwarding.milestones import NO_ARRIVAL, Came
 
 
 class Budget:
@@ -49,7 +49,7 @@ class Log:
         self.end = 0
         """The serial of the next bundle."""
         self.size_bytes = 0
-        self.came = NOTHING_CAME
+        self.came = NO_ARRIVAL
         """How far the topic's current term had come by when."""
         self._bundles: dict[int, Bundle] = EMPTY
 

@@ -40,7 +40,7 @@ class Came(NamedTuple):
     at: float
 
 
-NOTHING_CAME = Came(0, 0.0)
+NO_ARRIVAL = Came(0, 0.0)
 
 
 class Milestones:

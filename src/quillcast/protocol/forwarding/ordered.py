@@ -30,14 +30,14 @@ class Ordered(NamedTuple):
     outwards: Callable[[Contact], PeerSink] | None = None
     """The end of a link to anybody else, if what leaves there keeps to rates."""
 
-    def sink_to(self, node: bytes, standing: Sink) -> Sink:
+    def sink_to(self, node: bytes, present: Sink) -> Sink:
         """The end of a link of the tree. A scope may have ordered that it keeps to rates."""
         way = self.ways.get(node)
         if way is not None:
             return way.sink
-        if self.outwards is not None and standing.contact is not None:
-            return self.outwards(standing.contact)
-        return standing.plain()
+        if self.outwards is not None and present.contact is not None:
+            return self.outwards(present.contact)
+        return present.plain()
 
     def to_child(self, node: bytes, wanted: BundleFilter | None) -> BundleFilter | None:
         """The filter of a link to a child, where the tree's own policy wants this one."""
@@ -75,4 +75,4 @@ def _chained(first: BundleFilter, second: BundleFilter) -> BundleFilter:
     return enters
 
 
-NOTHING_ORDERED = Ordered({})
+NO_ORDERS = Ordered({})

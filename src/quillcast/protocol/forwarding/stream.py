@@ -9,7 +9,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, intersection
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run
-from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came, Milestones
+from quillcast.protocol.forwarding.milestones import NO_ARRIVAL, Came, Milestones
 
 GAPS_MAX = 64
 """Gaps that are remembered where nothing is kept; a guess. What comes late into an older one passes for a repeat."""
@@ -154,13 +154,11 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
     bundles: list[Bundle]
     until: float
     asked: RangeSet = NO_RANGES
-    came: Came = NOTHING_CAME
+    came: Came = NO_ARRIVAL
     unread: int = 0
 
     @classmethod
-    def of(
-        cls, live: Stream, end: int, bundles: list[Bundle], until: float, came: Came = NOTHING_CAME
-    ) -> "EndedStream":
+    def of(cls, live: Stream, end: int, bundles: list[Bundle], until: float, came: Came = NO_ARRIVAL) -> "EndedStream":
         """A stream that ends now, or ended elsewhere. The caller tells the channels how far it was stable."""
         seen, end = live.seen or RangeSet(), max(end, live.seen.end)
         return cls(

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from quillcast.core.bundle import Bundle
 from quillcast.core.interning import EMPTY
 from quillcast.protocol.forwarding.channels import BundleFilter, Channel, nothing_enters
-from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
+from quillcast.protocol.forwarding.ordered import NO_ORDERS, Ordered
 from quillcast.protocol.forwarding.policy import ChannelSpec
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.tree import Tree
 
 
-def install(tree: Tree, wanted: Iterable[ChannelSpec], ordered: Ordered = NOTHING_ORDERED) -> None:
+def install(tree: Tree, wanted: Iterable[ChannelSpec], ordered: Ordered = NO_ORDERS) -> None:
     """Open and close channels to children so that exactly the wanted ones are open.
 
     Raises `ValueError` if one leads to a peer that is not a child, because that never asked for the topic. Channels

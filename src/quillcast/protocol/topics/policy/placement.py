@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
-from quillcast.protocol.forwarding.ordered import NOTHING_ORDERED, Ordered
+from quillcast.protocol.forwarding.ordered import NO_ORDERS, Ordered
 from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
 from quillcast.protocol.security.access import is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -102,7 +102,7 @@ class Placement:
 
     def install(self, tree: Tree) -> None:
         """Open and close channels as the policy wants. Other channels are unchanged."""
-        ordered = self.ordered.get(tree.topic, NOTHING_ORDERED) if may_have_others(tree.descriptor) else NOTHING_ORDERED
+        ordered = self.ordered.get(tree.topic, NO_ORDERS) if may_have_others(tree.descriptor) else NO_ORDERS
         install(tree, self.policy.channels(self._place(tree, _receivers(tree))), ordered)
 
     def leading_to(self, node: bytes) -> list[bytes]:

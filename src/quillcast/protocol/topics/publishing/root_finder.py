@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.protocol.forwarding.milestones import NOTHING_CAME, Came
+from quillcast.protocol.forwarding.milestones import NO_ARRIVAL, Came
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import DatedEnds
@@ -74,7 +74,7 @@ class RootFinder:
     def note_stable(self, topic: bytes, term: Term, index: int) -> None:
         """Note that a root declared its term stable below an index. Later roots are told, as they may not know that."""
         settled = self.settled.setdefault(topic, {})
-        if index > settled.get(term, NOTHING_CAME).end:  # most receipts have no news
+        if index > settled.get(term, NO_ARRIVAL).end:  # most receipts have no news
             self._note(settled, term, Came(index, self.host.now()))
 
     def note_dropped(self, topic: bytes, term: Term, came: Came, *, now: Term) -> None:
@@ -85,7 +85,7 @@ class RootFinder:
         told soon.
         """
         dropped = self.dropped.setdefault(topic, {})
-        if came.end > dropped.get(term, NOTHING_CAME).end and (term < now or topic in self.asked_at):
+        if came.end > dropped.get(term, NO_ARRIVAL).end and (term < now or topic in self.asked_at):
             self.untold[topic] = None
         self._note(dropped, term, came)
 
@@ -94,7 +94,7 @@ class RootFinder:
         self.untold[topic] = None
 
     def _note(self, ends: dict[Term, Came], term: Term, came: Came) -> None:
-        known = ends.pop(term, NOTHING_CAME)
+        known = ends.pop(term, NO_ARRIVAL)
         ends[term] = came if came.end > known.end else known
         if len(ends) > TERMS_MAX:
             del ends[next(iter(ends))]

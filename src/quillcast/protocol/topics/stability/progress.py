@@ -212,7 +212,7 @@ class Progress:
             self.source_streams.conclude(tree, term, end)
         if over and tree.flow.undated():
             self.dispatch.order(GapNoticed(tree.topic))
-        if self.source_streams.handed_over(tree) or over:
+        if self.source_streams.disown_passed_on(tree) or over:
             self.dispatch.order(LeaveIfIdle(tree.topic))
         if tree.root is not None and tree.root.closing and tree.is_flushed:
             self.dispatch.order(AllStable(tree.topic))

@@ -114,7 +114,7 @@ class Admitter:
                 self._number(admission, block)
             else:
                 self.early.keep(self.topic, block)
-            if self.early.lines:
+            if self.early.waiting:
                 for each in self.early.take(self.topic, block.publisher, admission.expected):
                     self._number(admission, each)
             if block.first > admission.expected:

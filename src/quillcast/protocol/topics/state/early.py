@@ -13,44 +13,44 @@ _FIRST = attrgetter("first")
 class EarlyBlocks:
     """The early events of all publishers whose events this peer numbers, in all topics, up to a bound.
 
-    A line that is never taken, because its publisher is gone or another peer is root, makes room for others.
+    Blocks that are never taken, because their publisher is gone or another peer is root, make room for others.
     """
 
-    __slots__ = ("lines", "max_bytes", "used_bytes")
+    __slots__ = ("max_bytes", "used_bytes", "waiting")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes, self.used_bytes = max_bytes, 0
-        self.lines: dict[tuple[bytes, bytes], list[Block]] = {}  # by topic and publisher: in sequence
+        self.waiting: dict[tuple[bytes, bytes], list[Block]] = {}  # by topic and publisher: in sequence
 
     def keep(self, topic: bytes, block: Block) -> None:
-        """Keep a block, if necessary in place of others' oldest lines. Drop it if its own line fills the bound."""
-        line = self.lines.get((topic, block.publisher), [])
-        at = bisect_left(line, block.first, key=_FIRST)
-        if line[at : at + 1] and line[at].first == block.first:
+        """Keep a block, if necessary in place of others' oldest ones. Drop it if its publisher's fill the bound."""
+        blocks = self.waiting.get((topic, block.publisher), [])
+        at = bisect_left(blocks, block.first, key=_FIRST)
+        if blocks[at : at + 1] and blocks[at].first == block.first:
             return
-        if not self._make_room(line, block.size):
+        if not self._make_room(blocks, block.size):
             return
-        line.insert(at, block)
-        self.lines[topic, block.publisher] = line
+        blocks.insert(at, block)
+        self.waiting[topic, block.publisher] = blocks
         self.used_bytes += block.size
 
-    def _make_room(self, line: list[Block], size_bytes: int) -> bool:
-        """Discard the oldest lines of others if necessary. False, and none is, if even that would not be enough."""
+    def _make_room(self, blocks: list[Block], size_bytes: int) -> bool:
+        """Discard the oldest blocks of others if necessary. False, and none is, if even that would not be enough."""
         if self.used_bytes + size_bytes <= self.max_bytes:
             return True
-        if sum(kept.size for kept in line) + size_bytes > self.max_bytes:
+        if sum(kept.size for kept in blocks) + size_bytes > self.max_bytes:
             return False
         while self.used_bytes + size_bytes > self.max_bytes:
-            oldest = next(each for each, blocks in self.lines.items() if blocks is not line)
-            self.used_bytes -= sum(kept.size for kept in self.lines.pop(oldest))
+            oldest = next(each for each, others in self.waiting.items() if others is not blocks)
+            self.used_bytes -= sum(kept.size for kept in self.waiting.pop(oldest))
         return True
 
     def take(self, topic: bytes, publisher: bytes, sequence: int) -> list[Block]:
         """Take out the blocks that continue a publisher's events from a sequence without a gap. Drop earlier ones."""
-        line = self.lines.get((topic, publisher), [])
+        blocks = self.waiting.get((topic, publisher), [])
         taken: list[Block] = []
         passed = 0
-        for block in line:
+        for block in blocks:
             if block.first > sequence:
                 break
             passed += 1
@@ -58,16 +58,16 @@ class EarlyBlocks:
             if block.last > sequence:
                 taken.append(block)
                 sequence = block.last
-        del line[:passed]
-        if passed and not line:
-            del self.lines[topic, publisher]
+        del blocks[:passed]
+        if passed and not blocks:
+            del self.waiting[topic, publisher]
         return taken
 
     def missing(self, topic: bytes, publisher: bytes, first: int, last: int) -> list[Range]:
         """Return the ranges of a publisher's events in [first, last) that are not here, in order."""
-        line = self.lines.get((topic, publisher), [])
+        blocks = self.waiting.get((topic, publisher), [])
         missing: list[Range] = []
-        for block in line[max(bisect_left(line, first, key=_FIRST) - 1, 0) : bisect_left(line, last, key=_FIRST)]:
+        for block in blocks[max(bisect_left(blocks, first, key=_FIRST) - 1, 0) : bisect_left(blocks, last, key=_FIRST)]:
             if first < block.first:
                 missing.append((first, block.first))
             first = max(first, block.last)
@@ -76,8 +76,9 @@ class EarlyBlocks:
         return missing
 
     def check(self) -> None:
-        """Raise AssertionError unless lines are in order, and their bytes are counted and bounded."""
-        assert all(self.lines.values())
-        assert self.used_bytes == sum(block.size for line in self.lines.values() for block in line) <= self.max_bytes
-        for line in self.lines.values():
-            assert all(a.first < b.first for a, b in pairwise(line))
+        """Raise AssertionError unless blocks are in order, and their bytes are counted and bounded."""
+        assert all(self.waiting.values())
+        sizes = [block.size for blocks in self.waiting.values() for block in blocks]
+        assert self.used_bytes == sum(sizes) <= self.max_bytes
+        for blocks in self.waiting.values():
+            assert all(a.first < b.first for a, b in pairwise(blocks))

@@ -25,7 +25,7 @@ from quillcast.protocol.topics.state.sources import NO_SOURCES, Sources
 from quillcast.protocol.topics.state.subscription import Subscription
 
 JOINING, MOVED, CHANGED, BARRED, DOUBTED, AHEAD, FORWARDS, ATTEMPT = 1, 2, 4, 8, 16, 32, 64, 128
-NOTHING_INHERITED = Position(NO_TERM, 0)
+NO_INHERITANCE = Position(NO_TERM, 0)
 REACH_BITS = NUMBER_MAX.bit_length()
 REACH_MASK = (1 << REACH_BITS) - 1
 
@@ -70,7 +70,7 @@ class Tree:
         self._came = 0  # `parent_frontier`, above it `reach_below`, and above that `before`, in one field
         self.keeping_until: float | None = None  # stays until then, because of what it knows about an ended term
         self.heard = NO_TERM
-        self.inherited = NOTHING_INHERITED  # the term that a root transferred to this peer, and its end
+        self.inherited = NO_INHERITANCE  # the term that a root transferred to this peer, and its end
         self.lost_parent = b""
         self.asked = 0  # the number of the first Join since there was a parent (`Move`)
         self._moving = 0  # from `joining` to `forwards`, and above them `attempt`, in one field

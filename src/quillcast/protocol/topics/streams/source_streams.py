@@ -563,7 +563,7 @@ class SourceStreams:
         goes_on = known > end  # the source is back, or later events exist, and the root does not know yet
         return told and not goes_on and stream.stable >= end and taken >= end
 
-    def handed_over(self, tree: Tree) -> bool:
+    def disown_passed_on(self, tree: Tree) -> bool:
         """Disown ended streams that the parent has, with their ends. Return whether any: then this peer may leave."""
         known = [term for term in tree.sources.mine if self._parent_has(tree.sources.states[term])]
         for term in known:
