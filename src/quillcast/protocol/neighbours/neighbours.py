@@ -65,20 +65,19 @@ TIMERS: tuple[type[Timer], ...] = (SilenceCheckDue,)
 class Link:
     """The liveness of one neighbour. `unanswered` counts unanswered heartbeats since the neighbour was last `heard`.
 
-    The next heartbeat is sent at `due` or later, if nothing is heard until then. From `look_at` on, the silence check
-    examines the link.
+    The next heartbeat is sent at `due` or later, if nothing is heard until then.
     """
 
     __slots__ = (
-        "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "look_at", "repeated",
-        "slow", "suspected", "told_s", "unanswered", "users", "wait_s",
+        "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "repeated", "slow",
+        "suspected", "told_s", "unanswered", "users", "wait_s",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
         self.contact = contact
         self.users: tuple[tuple[float, str], ...] = ()
         self.follow(_NEVER)
-        self.heard = self.compared = self.due = self.look_at = now
+        self.heard = self.compared = self.due = now
         self.asked = 0.0
         self.unanswered = 0
         self.suspected = self.broken = False
@@ -99,6 +98,10 @@ class Link:
         """Adopt the peer's interval, if the link has users."""
         self.every_s = self.wait_s = every_s if self.users else _NEVER
         self.early_s = interned(_EARLY * every_s) if self.users else _TICK_S
+
+    def look_at(self) -> float:
+        """From this time on, the silence check examines the link."""
+        return self.due - (_TICK_S if self.unanswered else self.early_s)
 
 
 class Neighbours:
@@ -290,21 +293,20 @@ class Neighbours:
         if link.unanswered:
             patience = self.timeout(link.contact.node_id, link.told_s) * (1 + link.unanswered) / 2
             link.due = due = link.asked + min(patience, self.config.repeat_max_s)
-            link.look_at = due - _TICK_S
             return due
         due = link.heard + link.wait_s
         if self.streams is not None and due > link.compared + self.config.digest_every_s:
             due = min(due, link.compared + max(link.every_s, self.config.digest_every_s))
         if due < self._quiet_until:
             self._quiet_until = due
-        link.due, link.look_at = due, due - link.early_s
+        link.due = due
         return due
 
     def _check_silence(self) -> None:
         """Check the neighbours with unanswered heartbeats and, if any other is due, all others."""
         now = self.host.now()
         for link in list(self._asked.values()):
-            if link.look_at <= now:
+            if link.look_at() <= now:
                 self._look(link, now)
         if self._quiet_until <= now + _TICK_S:
             self._ask_round(now)
@@ -316,7 +318,7 @@ class Neighbours:
         seeming = [link for link in quiet if link.due <= now + _TICK_S]
         if any(self._plan(link) <= now + _TICK_S for link in seeming):
             for link in quiet:
-                if link.look_at <= now:
+                if link.look_at() <= now:
                     self._look(link, now)
         self._quiet_until = min((link.due for link in quiet if not link.unanswered), default=_NEVER)
 
@@ -325,7 +327,7 @@ class Neighbours:
         if link.unanswered and link.heard > link.asked:
             self._confirm_alive(link, None)
         self._plan(link)
-        if link.look_at > now:
+        if link.look_at() > now:
             return
         if link.unanswered >= self.config.tries_max:
             self._declare_lost(link)
@@ -381,7 +383,7 @@ class Neighbours:
     def _drop(self, link: Link) -> None:
         del self._links[link.contact.node_id]
         self._asked.pop(link.contact.node_id, None)
-        link.due = link.look_at = _NEVER
+        link.due = _NEVER
         if link.users:
             self._want([], [every_s for every_s, _ in link.users])
 
@@ -422,7 +424,7 @@ class Neighbours:
         """Record the exchange of marks. This side sends its next heartbeat after `share` intervals."""
         link = self._links.get(sender.node_id)
         if link is not None:
-            link.compared = self.host.now()
+            link.compared = link.heard  # just now
             link.wait_s = interned(link.every_s * share)
             if not link.unanswered:
                 self._plan(link)
