@@ -11,7 +11,7 @@ class IdleLinks:
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
         self._visited: dict[bytes, None] = {}
-        self._visited_before: dict[bytes, None] = {}
+        self._visited_before: tuple[bytes, ...] = ()
 
     def visited(self, node_id: bytes) -> None:
         """The link to this peer was used."""
@@ -26,4 +26,4 @@ class IdleLinks:
         for node_id in self._visited_before:
             if node_id not in self._visited:
                 self._neighbours.release(node_id)
-        self._visited, self._visited_before = {}, self._visited
+        self._visited, self._visited_before = {}, tuple(self._visited)  # a dict takes four times the memory
