@@ -4,6 +4,7 @@ import pytest
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
+from quillcast.core.messages import Contact
 from quillcast.sim.host import MEASURE_TIMEOUT_S
 from quillcast.sim.links import CONNECT_TIMEOUT_S, UNANSWERED_TIMEOUT_S
 from quillcast.sim.network import RETRANSMIT_S_MAX, Quality, isolated, one_way, partition
@@ -24,6 +25,19 @@ def test_the_first_message_opens_a_link_and_both_sides_are_notified() -> None:
     world.run(1)
     assert peer(world, 1).seen == [(DELAY_S, "link_up", ONE), (3 * DELAY_S, "message", ONE, "hello")]
     assert peer(world, 0).seen == [(2 * DELAY_S, "link_up", TWO)]
+
+
+def test_peers_share_the_contact_of_a_process_instead_of_keeping_copies_from_messages() -> None:
+    world, measured = toys(2), []
+    own, host = machine(world, 1).contact, peer(world, 0).host
+    copy = Contact(own.node_id, own.address)
+    peer(world, 0).measured = lambda contact, _: measured.append(contact)  # type: ignore[method-assign]
+    host.measure(copy)
+    host.send(copy, Say("hello"))
+    world.run(1)
+    (end,) = machine(world, 0).host.links.values()  # type: ignore[union-attr]
+    assert end.contact is own
+    assert measured[0] is own
 
 
 def test_messages_of_a_link_arrive_in_order_however_the_delays_vary() -> None:

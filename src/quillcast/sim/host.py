@@ -219,8 +219,10 @@ class SimHost(Process):
         answer = self.exchange.echo(self, there, to)
         if answer is None:
             self.world.after(max(0.0, MEASURE_TIMEOUT_S - round_trip_s), self._measured, (to, None))
+        elif answer:
+            self._measured((self.exchange.contact_at(there), round_trip_s))
         else:
-            self._measured((to, round_trip_s if answer else None))
+            self._measured((to, None))
 
     def _measured(self, answer: tuple[Contact, float | None]) -> None:
         if not self.runs(self._measured, answer):

@@ -178,6 +178,7 @@ class End:
             far.refused()
         else:
             self.far, self.up, self.unanswered_since = far, True, None
+            self.contact = far.host.contact  # instead of an equal one from a message, of which each peer has its own
             self.host.hand_in(self.host.inputs.link_up, self.contact)
             self.send_waiting(self.waiting)
 
@@ -433,6 +434,10 @@ class Exchange:
             return None
         links = self._at(there, contact)
         return links is not None if links is None or links.host.backlog is None else None
+
+    def contact_at(self, number: int) -> Contact:
+        """The contact of the process on a machine: the object that all peers share."""
+        return self._links[number].host.contact
 
     def _at(self, number: int, contact: Contact) -> Links | None:
         """The process on a machine, if it is running and is the one that the contact names."""
