@@ -1,7 +1,7 @@
 """Shared copies of values that exist ten thousand times: empty containers, and equal immutable values."""
 
 from collections.abc import Hashable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
@@ -31,7 +31,7 @@ class EmptyDict(dict[Any, Any]):
 
 EMPTY: Final = EmptyDict()
 
-_interned: dict[Hashable, Hashable] = {}
+_interned: dict[Any, Any] = {}
 
 
 def interned(value: T) -> T:
@@ -39,7 +39,7 @@ def interned(value: T) -> T:
 
     Never for numbers that may be of two types: 1, 1.0 and True are equal.
     """
-    found = _interned.setdefault(value, value)
+    found: T = _interned.setdefault(value, value)
     if len(_interned) > INTERNED_MAX:
         _interned.clear()
-    return cast("T", found)
+    return found

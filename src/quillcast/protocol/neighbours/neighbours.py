@@ -69,8 +69,8 @@ class Link:
     """
 
     __slots__ = (
-        "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "repeated", "slow",
-        "suspected", "told_s", "unanswered", "users", "wait_s",
+        "asked", "broken", "compared", "contact", "due", "every_s", "heard", "repeated", "share", "slow", "suspected",
+        "told_s", "unanswered", "users",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
@@ -96,12 +96,12 @@ class Link:
 
     def follow(self, every_s: float) -> None:
         """Adopt the peer's interval, if the link has users."""
-        self.every_s = self.wait_s = every_s if self.users else _NEVER
-        self.early_s = interned(_EARLY * every_s) if self.users else _TICK_S
+        self.every_s = every_s if self.users else _NEVER
+        self.share = 1.0  # of the interval, after which the next heartbeat is due
 
     def look_at(self) -> float:
         """From this time on, the silence check examines the link."""
-        return self.due - (_TICK_S if self.unanswered else self.early_s)
+        return self.due - (_TICK_S if self.unanswered or not self.users else _EARLY * self.every_s)
 
 
 class Neighbours:
@@ -294,7 +294,7 @@ class Neighbours:
             patience = self.timeout(link.contact.node_id, link.told_s) * (1 + link.unanswered) / 2
             link.due = due = link.asked + min(patience, self.config.repeat_max_s)
             return due
-        due = link.heard + link.wait_s
+        due = link.heard + link.every_s * link.share
         if self.streams is not None and due > link.compared + self.config.digest_every_s:
             due = min(due, link.compared + max(link.every_s, self.config.digest_every_s))
         if due < self._quiet_until:
@@ -425,7 +425,7 @@ class Neighbours:
         link = self._links.get(sender.node_id)
         if link is not None:
             link.compared = link.heard  # just now
-            link.wait_s = interned(link.every_s * share)
+            link.share = share
             if not link.unanswered:
                 self._plan(link)
         if self.streams is not None:
