@@ -188,6 +188,8 @@ class Comparing:
         return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
 
     def _enter_changed(self) -> None:
+        if not self._changed:
+            return
         changed, self._changed = self._changed, {}
         for topic in changed:
             self._enter(topic)

@@ -502,7 +502,9 @@ class Publishing:
 
     def room(self, contact: Contact) -> None:
         """Continue publishers whose root has credit again, or room, if this peer is the root (`room_to`)."""
-        topics, served = list(self.finder.watched.get(contact.node_id, ())), []
+        if contact.node_id not in self.finder.watched:
+            return
+        topics, served = list(self.finder.watched[contact.node_id]), []
         for topic in topics:
             held_back = any(publisher.held_back for publisher in self.publishers[topic].values())
             if self.room_to(contact, topic, held_back) <= 0:
