@@ -147,7 +147,7 @@ class OverlayJoin:
 
         It also begins if a peer answered earlier and none of these does.
         """
-        if self._measuring.pop(contact.node_id, self) is not None or self.lifecycle.active:
+        if self._measuring.pop(contact.node_id, self) is not None:
             return
         if not self._measuring:
             yield from self._approach()

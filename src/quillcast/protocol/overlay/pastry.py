@@ -295,26 +295,29 @@ class Pastry:
 
     def receive(self, sender: Contact, message: Any) -> None:
         """Handle a message of this layer. A peer that has left answers no peer."""
-        if self.lifecycle.left:
-            if isinstance(message, Leaving) and not message.seat:
+        kind, lifecycle = type(message), self.lifecycle
+        if lifecycle.left:
+            if kind is Leaving and not message.seat:
                 self.agreement.remove(sender.node_id)  # what is transferred goes to others
             return
-        if isinstance(message, Relay):
+        if kind is Relay:
             self.router.relay(sender, message)
             return
-        if isinstance(message, Leaving) and message.seat:
+        if kind is Leaving and message.seat:
             if self.seats.left(sender.node_id) and self.active:
                 self.application.leaf_set_changed()
             return
-        if self.outside and not isinstance(message, RoutedAck | Direct):
+        if lifecycle.outside and kind not in (RoutedAck, Direct):
             self._decline(sender, message)
             return
         self.links.visited(sender.node_id)
         self._meet(sender)
-        handle = _HANDLERS.get(type(message))
+        handle = _HANDLERS.get(kind)
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} must be routed")
-        self._carry_out(handle(self)(sender, message))
+            raise Malformed(f"a {kind.__name__} must be routed")
+        effects = handle(self)(sender, message)
+        if effects is not None:
+            self._carry_out(effects)
 
     def _decline(self, sender: Contact, message: Message) -> None:
         """Tell peers that take this one for a ring member, perhaps from before a restart, that it is none."""
@@ -341,7 +344,7 @@ class Pastry:
     def timer(self, timer: Any) -> None:
         if self.lifecycle.stands_apart and not (self.outside and isinstance(timer, AckDue)):
             return
-        self._carry_out(_TIMERS[type(timer)](self)(timer))
+        self._carry_out(_TIMERS[type(timer)](self)(timer) or ())
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """Handle a measurement that this or another layer requested."""
@@ -349,7 +352,8 @@ class Pastry:
             return
         if self.active or self.joining.replied:
             self.maintenance.measured(contact, proximity)
-        self._carry_out(self.joining.measured(contact))
+        if not self.active:
+            self._carry_out(self.joining.measured(contact))
 
     def lost(self, contact: Contact) -> None:
         """A neighbour was lost (NeighbourListener)."""
@@ -392,9 +396,9 @@ class Pastry:
 
     # Effects of the parts
 
-    def _carry_out(self, effects: Iterable[OverlayEffect] | None) -> None:
+    def _carry_out(self, effects: Iterable[OverlayEffect]) -> None:
         """Carry out the effects of a part one by one, each before the part continues."""
-        for effect in effects or ():
+        for effect in effects:
             match effect:
                 case MembersChanged():
                     if self.active:
