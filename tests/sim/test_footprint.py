@@ -9,7 +9,7 @@ from quillcast.sim.topology import Constant
 from quillcast.sim.world import World, derived
 
 PEERS = 200
-PEER_BYTES_MAX = 28_000
+PEER_BYTES_MAX = 27_000
 
 
 def world_of(peers: int) -> World:

@@ -72,7 +72,7 @@ class Agreement:
         self._expected = self.leaf_set
         """The leaf set if all probed peers were alive; the same object as `leaf_set` while there are no probes."""
         self._timer_set = False
-        self._reported: dict[bytes, None] = {}
+        self._reported: dict[bytes, None] = EMPTY
         self.joining: dict[bytes, None] = {}
         """Members that said they are still joining, and so do not answer for any keys yet."""
         self._exchanged: dict[bytes, float] = {}
@@ -177,6 +177,7 @@ class Agreement:
         if member is not None:
             if len(self._reported) >= _REPORTED_MAX:
                 del self._reported[next(iter(self._reported))]
+            self._reported = self._reported or {}
             self._reported[node_id] = None
             self.neighbours.probe(member)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.effects import Effects, SearchRing
@@ -41,8 +42,8 @@ class LostPeers:
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self.peers: dict[bytes, Lost] = {}
         """In order of loss, latest last. Read-only for others."""
-        self._probed_at: dict[bytes, float] = {}
-        self._left: dict[bytes, float] = {}  # when peers left that sent nothing since, the latest last
+        self._probed_at: dict[bytes, float] = EMPTY
+        self._left: dict[bytes, float] = EMPTY  # when peers left that sent nothing since, the latest last
         self._timer_set = False
         self.latest = float("-inf")  # time of the latest loss
 
@@ -62,6 +63,7 @@ class LostPeers:
         """Note that the peer left in an orderly way: it is not looked for until it sends something again."""
         self.forget(node_id)
         self._left.pop(node_id, None)
+        self._left = self._left or {}
         self._left[node_id] = self.host.now()
         if len(self._left) > self.config.remembered_max:
             del self._left[next(iter(self._left))]
@@ -124,6 +126,7 @@ class LostPeers:
         return self._probed_at.get(node_id, self.peers[node_id].at)
 
     def _probe(self, node_id: bytes) -> None:
+        self._probed_at = self._probed_at or {}
         self._probed_at[node_id] = self.host.now()
         self.host.send(
             self.peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)

@@ -20,6 +20,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, beyond, difference, intersection
 from quillcast.core.trace import Mark
@@ -56,7 +57,7 @@ class Recovery:
         self.set = False
         self.losses_until = 0.0  # bundles came as datagrams lately, of which some are always lost
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by peer: ranges that wait for credit
-        self.sent_without_credit: dict[bytes, int] = {}  # by peer: the room left after the last time
+        self.sent_without_credit: dict[bytes, int] = EMPTY  # by peer: the room left after the last time
         dispatch.on_message(Fetch, self._asked)
         dispatch.on_message(Unavailable, self._refused)
         dispatch.on_message(FetchFromSource, self._for_source)
@@ -573,6 +574,7 @@ class Recovery:
             self._carry(to, group, bundle)
         elif room > self.sent_without_credit.get(to.node_id, -sys.maxsize):
             self._carry(to, group, bundle)
+            self.sent_without_credit = self.sent_without_credit or {}
             self.sent_without_credit[to.node_id] = self.host.room(to)
 
     def _send(self, to: Contact, group: PeerGroup, term: Term, bundles: list[Bundle]) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact, WireId
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.scopes.channels import Address
@@ -47,9 +48,9 @@ class Branches:
     ) -> None:
         self.host, self.overlay, self.trees = host, overlay, trees
         self.placement, self.dispatch = placement, dispatch
-        self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = {}  # by topic, with the path
-        self.invited: dict[tuple[bytes, Contact], Tried] = {}  # by topic and peer that is no child yet, or not for long
-        self.parents: dict[bytes, Contact] = {}  # by topic in which this peer is the entry point: the peer outside
+        self.climbed: dict[bytes, tuple[tuple[bytes, ...], Tried]] = EMPTY  # by topic, with the path
+        self.invited: dict[tuple[bytes, Contact], Tried] = EMPTY  # by topic and peer that is no child yet, or just is
+        self.parents: dict[bytes, Contact] = EMPTY  # by topic in which this peer is the entry point: the peer outside
         self.gave_way = Tried(0, 0)  # since this peer's orders may be old
 
     def invite(self, controller: LocalController, beats: int) -> None:

@@ -17,6 +17,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import REPAIR, Term
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Flow
@@ -90,7 +91,7 @@ class Tracing:
     def __init__(self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], dispatch: Dispatch) -> None:
         self.host, self.table, self.trees = host, table, trees
         self.scopes = ScopesHere()
-        self.marks: dict[bytes, dict[bytes, TraceWanted]] = {}  # by topic: the tags that its next bundle gets
+        self.marks: dict[bytes, dict[bytes, TraceWanted]] = EMPTY  # by topic: the tags that its next bundle gets
         self.expiry_set = False
         self.hops: dict[int, dict[Copy, tuple[Contact, Hop]]] = {}  # what peers reported, by the number of the question
         dispatch.on_message(Hop, self._told)
@@ -106,6 +107,7 @@ class Tracing:
     def ask(self, message: Survey) -> None:
         """Mark the next bundle of a topic that is sealed here, if that happens while the asker waits."""
         tag = MARK + msgspec.msgpack.encode(Follower(message.asker, message.number)).hex().encode()
+        self.marks = self.marks or {}
         tags = self.marks.setdefault(message.topic, {})
         self._forget_late(tags)
         if len(tags) < MARKS_MAX and tag not in tags:

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
@@ -52,12 +53,12 @@ class Comparing:
         self.host, self.config, self.overlay, self.replica_set = host, config, overlay, replica_set
         self.records, self.forgetting = records, forgetting
         self.stopped = False
-        self._digests: dict[bytes, list[int]] = {}  # by neighbour, one per bucket
-        self._entered: dict[bytes, int] = {}  # the marks of topics as they are in the digests
+        self._digests: dict[bytes, list[int]] = EMPTY  # by neighbour, one per bucket
+        self._entered: dict[bytes, int] = EMPTY  # the marks of topics as they are in the digests
         self._changed: dict[bytes, None] = {}  # topics to enter (again)
         self._agreed: dict[bytes, bytes] = {}
-        self._strays: dict[bytes, dict[bytes, None]] = {}  # topics that others are to keep, and which of them do
-        self._given: dict[bytes, tuple[int, list[Contact]]] = {}  # marks of topics given to others, and to whom
+        self._strays: dict[bytes, dict[bytes, None]] = EMPTY  # topics that others are to keep, and which of them do
+        self._given: dict[bytes, tuple[int, list[Contact]]] = EMPTY  # marks of topics given to others, and to whom
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
@@ -148,6 +149,7 @@ class Comparing:
             lacking = [contact for contact in replicas if contact.node_id not in holders]
             if not lacking:
                 del self._strays[topic]
+                self._given = self._given or {}
                 self._given[topic] = self._entered[topic], replicas
                 given.append(topic)
             for contact in lacking:
@@ -200,6 +202,7 @@ class Comparing:
     def _enter(self, topic: bytes) -> None:
         new = self._mark(topic)
         change = self._entered.get(topic, 0) ^ new
+        self._entered = self._entered or {}
         self._entered[topic] = new
         replicas = self.replica_set.of(topic)
         if self.host.contact in replicas:
@@ -208,8 +211,10 @@ class Comparing:
         elif not self._others_keep(topic, new, replicas):
             self._given.pop(topic, None)
             if change:
+                self._strays = self._strays or {}
                 self._strays[topic] = {}  # what they keep is outdated
         for node in self._others(replicas):
+            self._digests = self._digests or {}
             parts = self._digests.setdefault(node, [0] * BUCKETS)
             parts[_bucket(topic)] ^= change
 

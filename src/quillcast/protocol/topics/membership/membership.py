@@ -13,7 +13,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import interned
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference
 from quillcast.core.trace import Attached, Detached, Mark
@@ -93,11 +93,11 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and former parent: the end of the lease there
         self.invited: dict[bytes, Invitation] = {}  # by topic
-        self.asked: dict[bytes, dict[bytes, Contact]] = {}
+        self.asked: dict[bytes, dict[bytes, Contact]] = EMPTY
         """By topic without a parent: peers that were asked directly and have not answered."""
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
-        self.referrals: dict[bytes, int] = {}  # by topic without a parent: how many referrals it followed in a row
-        self.came_from: dict[bytes, tuple[bytes, ...]] = {}  # by topic without a parent: the path to the last one
+        self.referrals: dict[bytes, int] = EMPTY  # by topic without a parent: how many referrals it followed in a row
+        self.came_from: dict[bytes, tuple[bytes, ...]] = EMPTY  # by topic without a parent: the path to the last one
         self.moves = progress.moves
         self.began_at = host.now()
         dispatch.on_message(Accepted, self.accepted)
@@ -146,6 +146,7 @@ class TreeMembership:
         """
         followed = self.referrals.get(tree.topic, 0)
         if followed < REFERRALS_MAX:
+            self.referrals = self.referrals or {}
             self.referrals[tree.topic] = followed + 1
             self.join_directly([tree], other, lost=b"")
 
@@ -223,6 +224,8 @@ class TreeMembership:
         self.join(tree)
 
     def _note_asked(self, topic: bytes, to: Contact) -> None:
+        self.asked = self.asked or {}
+        self.asked = self.asked or {}
         asked = self.asked.setdefault(topic, {})
         asked[to.node_id] = to
         if len(asked) > ASKED_MAX:
@@ -460,6 +463,7 @@ class TreeMembership:
         self.invited.pop(tree.topic, None)
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         if why == "refused":
+            self.came_from = self.came_from or {}
             self.came_from[tree.topic] = tree.path
         tree.detach(left=why == "left")
         self.schedule.note_held_back(tree, held_back=False)

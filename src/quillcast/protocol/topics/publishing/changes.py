@@ -14,6 +14,7 @@ import msgspec
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.protocol.security.access import ENTRIES_MAX, RIGHTS, AccessDenied, entry, noting_former, principal
 from quillcast.protocol.topics.descriptor import (
     CHANGEABLE,
@@ -57,7 +58,7 @@ class SettingsChanges:
         self.known, self.creating, self.schedule = known, creating, schedule
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}  # this peer's publishers by topic, for changes
         self.asked: dict[bytes, list[SettingsChange]] = {}  # by topic, one after another; the first is in progress
-        self.asked_at: dict[bytes, float] = {}  # when the root was asked, which did not answer yet
+        self.asked_at: dict[bytes, float] = EMPTY  # when the root was asked, which did not answer yet
         known.spare(self.asked)
         schedule.serve(self.asked)
 
@@ -161,6 +162,7 @@ class SettingsChanges:
             publisher.listener.progressed()
 
     def _find(self, topic: bytes) -> None:
+        self.asked_at = self.asked_at or {}
         self.asked_at[topic] = self.host.now()
         if self.ring.active:
             try:

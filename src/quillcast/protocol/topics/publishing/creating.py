@@ -7,6 +7,7 @@ import msgspec
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.errors import LocalError, QuillcastError, TopicExists
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -30,7 +31,7 @@ class Creating:
     ) -> None:  # fmt: skip
         self.host, self.receipt_timeout_s, self.ring = host, receipt_timeout_s, ring
         self.known, self.schedule = known, schedule
-        self.offered_at: dict[bytes, float] = {}
+        self.offered_at: dict[bytes, float] = EMPTY
         self.asked: dict[bytes, list[tuple[Create, CreateDone]]] = {}  # one after another; the first is in progress
         self.count = first_number(host.incarnation)  # a late answer to a former process matches none of this one
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
@@ -51,6 +52,7 @@ class Creating:
 
     def _route(self, message: Create) -> None:
         topic = message.descriptor.topic
+        self.offered_at = self.offered_at or {}
         self.offered_at[topic] = self.host.now()
         if self.ring.active:
             self.ring.route(message, topic)

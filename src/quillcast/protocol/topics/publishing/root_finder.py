@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.forwarding.milestones import NO_ARRIVAL, Came
 from quillcast.protocol.neighbours.neighbours import Neighbours
@@ -23,7 +24,7 @@ class RootFinder:
         self.host, self.config, self.ring, self.neighbours = host, config, ring, neighbours
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
-        self.broken: dict[bytes, None] = {}  # roots whose link broke
+        self.broken: dict[bytes, None] = EMPTY  # roots whose link broke
         self.asked_at: dict[bytes, float] = {}  # when the root was asked for, without answer yet
         self.settled: dict[bytes, dict[Term, Came]] = {}  # by topic: the index below which its latest terms are stable
         self.dropped: dict[bytes, dict[Term, Came]] = {}  # ... and the index below which dropped events were
@@ -143,6 +144,7 @@ class RootFinder:
     def link_lost(self, contact: Contact) -> None:
         """The link to a peer broke. It may be up again before that peer counts as lost (`link_up`)."""
         if contact.node_id in self.watched:
+            self.broken = self.broken or {}
             self.broken[contact.node_id] = None
 
     def link_up(self, contact: Contact) -> list[bytes]:

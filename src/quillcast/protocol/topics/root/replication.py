@@ -13,7 +13,7 @@ import msgspec
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host, Timer
-from quillcast.core.interning import interned
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
@@ -90,7 +90,7 @@ class Replication:
         self.number = 0  # of the latest query
         self._new: list[Round] = []
         self._again_set = False
-        self._absent: dict[bytes, dict[bytes, None]] = {}  # of topics that seemed new: peers that may know better
+        self._absent: dict[bytes, dict[bytes, None]] = EMPTY  # of topics that seemed new: peers that may know better
         self._between: dict[bytes, dict[Contact, None]] = {}  # peers that may reach a rival and tell it the next term
         known.forget_too(self._between)
         dispatch.on_message(StateQuery, self._asked)
@@ -239,6 +239,7 @@ class Replication:
     def took_for_new(self, topic: bytes) -> None:
         """This peer is root of a topic that seemed new. Absent peers may know better: ask them, now and later."""
         if absent := self.replica_set.absent(topic):
+            self._absent = self._absent or {}
             self._absent[topic] = absent
             self._ask_absent([topic])
 

@@ -2,6 +2,7 @@
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.memory.flow_control import FlowControl
 from quillcast.protocol.topics.stability.progress import Progress
@@ -35,13 +36,14 @@ class Sealing:
     ) -> None:  # fmt: skip
         self.host, self.trees, self.progress, self.flow_control = host, trees, progress, flow_control
         self.schedule, self.tracing = schedule, tracing
-        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to return once it is sent, by topic
+        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = EMPTY  # credit to return once it is sent, by topic
         dispatch.on_timer(Seal, self.seal)
         dispatch.on_timer(Acknowledge, self.acknowledge)
 
     def admitted(self, tree: Tree, admitter: Admitter, sender: bytes, size_bytes: int) -> None:
         """A peer's bundle was admitted. All of a turn is sealed together, so a lone event leaves at once."""
         topic = tree.flow.topic
+        self.unsealed = self.unsealed or {}
         self.unsealed.setdefault(topic, []).append((sender, size_bytes))
         if not admitter.sealing:
             admitter.begin_sealing()

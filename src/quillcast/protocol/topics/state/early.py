@@ -5,6 +5,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from quillcast.core.bundle import Block
+from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import Range
 
 _FIRST = attrgetter("first")
@@ -20,7 +21,7 @@ class EarlyBlocks:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes, self.used_bytes = max_bytes, 0
-        self.waiting: dict[tuple[bytes, bytes], list[Block]] = {}  # by topic and publisher: in sequence
+        self.waiting: dict[tuple[bytes, bytes], list[Block]] = EMPTY  # by topic and publisher: in sequence
 
     def keep(self, topic: bytes, block: Block) -> None:
         """Keep a block, if necessary in place of others' oldest ones. Drop it if its publisher's fill the bound."""
@@ -31,6 +32,7 @@ class EarlyBlocks:
         if not self._make_room(blocks, block.size):
             return
         blocks.insert(at, block)
+        self.waiting = self.waiting or {}
         self.waiting[topic, block.publisher] = blocks
         self.used_bytes += block.size
 
