@@ -11,7 +11,7 @@ from typing import Any
 from quillcast.core.host import makes_room
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
-from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
+from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED, Quality
 from quillcast.sim.process import Process
 
 CONNECT_TIMEOUT_S = 5.0  # a connection that is not established by then has failed; a guess, as in most clients
@@ -48,8 +48,12 @@ class End:
         self.room = host.world.window_bytes
         self.last_at = self.bundle_at = self.free_at = 0.0
         self.unanswered_since: float | None = None
-        self.blocked = False
-        self.look()
+        self.quality: Quality | None = None
+        self.blocked = self.troubled = False
+        if host.world.network.calm:  # as `look` would find, in a third of the time: links come and go
+            self.delay_s = host.world.network.delay_s(host.number, self.there)
+        else:
+            self.look()
 
     # --- called by the host
 
