@@ -82,7 +82,7 @@ class OverlayJoin:
         """Try again, through another contact if the last one did not answer."""
         if self.lifecycle.active or self.lifecycle.left or (timer.attempt, timer.step) != (self._attempt, self._step):
             return
-        if self._measuring and self._nearest() is not None and not self.replied:
+        if self._measuring and not self.replied and self._knows_any():
             left_s = self._nearer_by - self.host.now()
             if left_s > 0:  # another peer has answered since the timer was set
                 self.host.set_timer(timer, left_s)
@@ -139,7 +139,7 @@ class OverlayJoin:
                 self.host.measure(contact)
         if not self._measuring:
             yield from self._approach()
-        elif self._nearest() is not None:
+        elif self._knows_any():
             self._wait_for_nearer()
 
     def measured(self, contact: Contact) -> Effects:
@@ -178,13 +178,20 @@ class OverlayJoin:
 
     def _nearest(self) -> Contact | None:
         """Return the nearest peer that answered, and may be active in the ring. Peers of failed attempts come last."""
-        there = [
-            (self._failures.get(node_id, 0), proximity, node_id)
-            for node_id in self._met
-            if not (node_id in self._inactive or node_id in self._outside)
-            and (proximity := self.distances.to(node_id)) < UNKNOWN
-        ]
-        return self._met[min(there)[2]] if there else None
+        best = min(self._candidates(), default=None)
+        return None if best is None else self._met[best[2]]
+
+    def _candidates(self) -> Iterator[tuple[int, float, bytes]]:
+        """Yield the failed attempts, the proximity and the nodeId of each such peer."""
+        for node_id in self._met:
+            if node_id not in self._inactive and node_id not in self._outside:
+                proximity = self.distances.to(node_id)
+                if proximity < UNKNOWN:
+                    yield self._failures.get(node_id, 0), proximity, node_id
+
+    def _knows_any(self) -> bool:
+        """Whether there is any such peer."""
+        return next(self._candidates(), None) is not None
 
     def state(self, sender: Contact, state: State) -> Effects:
         """The nearest peer so far named the peers it knows: one of them may be nearer still."""
