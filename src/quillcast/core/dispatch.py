@@ -82,15 +82,13 @@ class Dispatch:
 
     def _with(
         self, handlers: Handlers, kind: type, handle: Callable[..., None],
-        adapt: Callable[[Callable[..., None]], Callable[..., None]] = lambda function: function,
+        adapt: Callable[[Callable[..., None]], Callable[..., None]] | None = None,
     ) -> Handlers:  # fmt: skip
         if kind in handlers:
             raise ValueError(f"{kind.__qualname__} already has a handler: {handlers[kind][0]}")
         own = dict(handlers) if self._places is None else handlers
-        if isinstance(handle, MethodType):
-            own[kind] = adapt(handle.__func__), self._place(handle.__self__)
-        else:
-            own[kind] = adapt(_call), self._place(handle)
+        function, part = (handle.__func__, handle.__self__) if isinstance(handle, MethodType) else (_call, handle)
+        own[kind] = function if adapt is None else adapt(function), self._place(part)
         return own
 
     def _place(self, part: Any) -> int:

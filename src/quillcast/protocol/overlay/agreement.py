@@ -86,9 +86,10 @@ class Agreement:
     def consider(self, contacts: Iterable[Contact]) -> None:
         """Probe the introduced peers that would be in the leaf set if they and all other probed peers were alive."""
         new = []
+        lost = self.lost_peers.peers
         for contact in contacts:
             node_id = contact.node_id
-            if node_id in self.lost_peers:
+            if node_id in lost:
                 self.lost_peers.named(node_id)
             if node_id in self._expected.members or not self._expected.fits(node_id):
                 continue
