@@ -259,7 +259,8 @@ class OverlayJoin:
         elif reply.attempt == self._attempt:
             self.replied = True
             self._set_timer()
-            yield FirstState(reply.leaf_set, (*reply.rows, *self._met.values()))
+            met = {contact: contact for contact in self._met.values()}  # equal ones in rows are copies
+            yield FirstState(reply.leaf_set, (*[met.get(contact, contact) for contact in reply.rows], *met))
 
     @property
     def awaited(self) -> list[Contact]:
