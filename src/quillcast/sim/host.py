@@ -7,6 +7,7 @@ from typing import Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.host import Disk, Inputs
 from quillcast.core.ids import NodeId, short
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact, Message
 from quillcast.core.multicast import UdpGroup, contact, parse
 from quillcast.core.trace import Record
@@ -85,7 +86,7 @@ class SimHost(Process):
         self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
         self.sent: dict[bytes, int] | None = None  # control messages since `take_sent`, by recipient, if counted
-        self.groups: dict[bytes, tuple[UdpGroup, bytes]] = {}  # multicast groups by the ids of their contacts
+        self.groups: dict[bytes, tuple[UdpGroup, bytes]] = EMPTY  # multicast groups by the ids of their contacts
         self.peer: Inputs
 
     def serve(self, peer: Inputs) -> None:

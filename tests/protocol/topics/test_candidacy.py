@@ -244,7 +244,7 @@ def test_newcomers_ask_earlier_replicas_and_learn_which_peers_those_lost(
     root, joining = (village.add(from_number(number(TOPIC) + more)).number for more in (1, 2))
     monkeypatch.setattr(village.peers[joining].overlay.lifecycle, "active", False)
     for other in (peer for peer in village.alive() if peer != joining):
-        village.peers[other].overlay.agreement.joining[village.world.machines[joining].node_id] = None
+        village.peers[other].overlay.agreement.joining = {village.world.machines[joining].node_id: None}
     village.subscribe(by_distance(village)[-1], NAME, Reader())
     village.run(3)
     tree = village.tree(root, NAME)

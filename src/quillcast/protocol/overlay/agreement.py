@@ -73,7 +73,7 @@ class Agreement:
         """The leaf set if all probed peers were alive; the same object as `leaf_set` while there are no probes."""
         self._timer_set = False
         self._reported: dict[bytes, None] = EMPTY
-        self.joining: dict[bytes, None] = {}
+        self.joining: dict[bytes, None] = EMPTY
         """Members that said they are still joining, and so do not answer for any keys yet."""
         self._exchanged: dict[bytes, float] = {}
         """When members sent their leaf sets, since this one changed: they know all its members."""
@@ -201,7 +201,7 @@ class Agreement:
         """Add a peer that just sent a message, if it is close enough. True if it is new, or has finished joining."""
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact and joining:  # it may have been restarted
-            self.joining[contact.node_id] = None
+            self._note_joining(contact)
             return False
         if known == contact:
             return self.joining.pop(contact.node_id, self) is None
@@ -210,7 +210,7 @@ class Agreement:
         if gone is contact:
             return False
         if joining:
-            self.joining[contact.node_id] = None
+            self._note_joining(contact)
         if self._expected is not self.leaf_set:
             self._expected.add(contact)
         self.neighbours.watch(contact, _USER, self.config.keep_alive_s)
@@ -225,6 +225,10 @@ class Agreement:
         self.routing_table.consider(contact, self.distances.to(contact.node_id))
         self.host.trace(LeafSetChanged((contact.node_id,), () if gone is None else (gone.node_id,)))
         return True
+
+    def _note_joining(self, contact: Contact) -> None:
+        self.joining = self.joining or {}
+        self.joining[contact.node_id] = None
 
     def remove(self, node_id: bytes) -> Contact | None:
         """Remove a member that was lost or left."""
@@ -265,6 +269,7 @@ class Agreement:
     def member_joined(self, sender: Contact, _: Joined) -> Effects:
         """A member is active now."""
         if self.joining.pop(sender.node_id, self) is None:
+            self.joining = self.joining or EMPTY  # an emptied dict keeps its memory
             yield MembersChanged()
 
     def activate(self) -> None:
