@@ -29,7 +29,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
-from quillcast.protocol.topics.descriptor import Settings
+from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim.host import SimHost
 from tests.params import rest_long
 from tests.protocol.test_scoping import LEASE_S, Corners, Site
@@ -70,16 +70,17 @@ class Crossings:
         self.counts[host.machine.number, to.node_id, type(what).__name__] += 1
         go_on(host, to, what)
 
-    def elsewhere(self, happen: Happening) -> frozenset[int]:
-        """The machines outside. Newcomers look for a place by those with one in the ring, who may be in the campus."""
-        return frozenset((*range(OUTSIDE), *(self.site.around if happen not in JOINS else ())))
+    @property
+    def elsewhere(self) -> frozenset[int]:
+        """The machines outside."""
+        return frozenset((*range(OUTSIDE), *self.site.around))
 
-    def of_border(self, happen: Happening) -> Counter[Crossing]:
+    def of_border(self) -> Counter[Crossing]:
         """How much crossed the border, but for heartbeats: one more or less may be just before the end."""
         numbers = {machine.node_id: machine.number for machine in self.site.village.world.machines}
         sent = {each: count for each, count in self.counts.items() if each[1] in numbers}  # not what goes to a group
         ends = {(sender, numbers[to], kind): count for (sender, to, kind), count in sent.items()}
-        there = self.elsewhere(happen)
+        there = self.elsewhere
         crossings = {each: count for each, count in ends.items() if (each[0] in there) != (each[1] in there)}
         return Counter({each: count for each, count in crossings.items() if not each[2].startswith("Heartbeat")})
 
@@ -114,9 +115,17 @@ def fall_silent(site: Site) -> None:
 
 
 def forwarder(site: Site) -> int:
-    """A member outside the ring, with members below it if there is one."""
-    readers, parents = site.members[3:READERS], site.parents().values()
+    """A member that is none of the three, with members below it if there is one."""
+    readers, parents = others(site), site.parents().values()
     return next((number for number in readers if number in parents), readers[0])
+
+
+def others(site: Site) -> list[int]:
+    """The readers without the topic's entry point and its stand-bys, and without the members that come first."""
+    manager, _ = site.village.peers[site.outside].scoping.managers[site.party.id]
+    three = manager.state.topics[described(site.name).topic].entries
+    nodes = {manager.state.members[label].party.id for label in three}
+    return [each for each in site.members[3:READERS] if site.village.world.machines[each].node_id not in nodes]
 
 
 class Way(NamedTuple):
@@ -167,7 +176,7 @@ def crossed(way: Way, happen: Happening, patch: pytest.MonkeyPatch) -> Crossings
 def lose(site: Site, patch: pytest.MonkeyPatch) -> None:
     """Lose every fourth event on its way from another member to one that stays, the first time that it is sent."""
     machines, number = site.village.world.machines, forwarder(site)
-    victim = machines[next(each for each in site.members[3:READERS] if each != number)].node_id
+    victim = machines[next(each for each in others(site) if each != number)].node_id
     sent, carry = set[int](), SimHost.carry
 
     def carry_some(host: SimHost, to: Contact, bundle: Bundle) -> None:
@@ -201,7 +210,7 @@ LOSSY = [
 def test_what_one_member_does_sends_no_message_outside(
     way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert crossed(way, happen, monkeypatch).of_border(happen) == crossed_without(way).of_border(happen)
+    assert crossed(way, happen, monkeypatch).of_border() == crossed_without(way).of_border()
 
 
 def sent_out(crossings: Counter[Crossing], elsewhere: Container[int]) -> Counter[Crossing]:
@@ -212,8 +221,8 @@ def sent_out(crossings: Counter[Crossing], elsewhere: Container[int]) -> Counter
 @pytest.mark.parametrize("happen", rest_long([join, leave, unsubscribe], 1))
 @pytest.mark.parametrize("way", BUSY + LOSSY, ids=str)
 def test_nor_does_it_while_events_flow(way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, crossings = crossed_without(way).of_border(happen), crossed(way, happen, monkeypatch)
-    now, elsewhere = crossings.of_border(happen), crossings.elsewhere(happen)
+    before, crossings = crossed_without(way).of_border(), crossed(way, happen, monkeypatch)
+    now, elsewhere = crossings.of_border(), crossings.elsewhere
     assert sum(before.values()) > 100
     assert sent_out(now, elsewhere) == sent_out(before, elsewhere)
     assert now - before == Counter()
@@ -228,7 +237,7 @@ def test_a_member_that_dies_while_events_flow_is_no_matter_outside_either(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is less to say: while its lease goes on, nothing becomes stable."""
-    assert crossed(way, crash, monkeypatch).of_border(crash) - crossed_without(way).of_border(crash) == Counter()
+    assert crossed(way, crash, monkeypatch).of_border() - crossed_without(way).of_border() == Counter()
 
 
 @pytest.mark.parametrize("happens", [False, True])
@@ -244,7 +253,7 @@ def test_an_entry_point_does_not_tell_whether_there_are_other_members(
         site.village.run(10)
         site.village.kill(site.members[4])
     site.village.run(40)
-    assert not {kind for _, _, kind in crossings.of_border(join)} & {"Changes", "Join", "Rejoin", "Leave"}
+    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave"}
 
 
 @pytest.mark.parametrize("happen", [join, join_from_elsewhere])
@@ -258,4 +267,4 @@ def test_a_member_joins_inside_where_the_topics_entry_point_is_not_the_first_of_
     happen(site)
     site.village.run(10)
     assert [number for number, parent in site.parents().items() if parent in range(OUTSIDE)] == [site.members[1]]
-    assert not {kind for _, _, kind in crossings.of_border(join)} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}
+    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}

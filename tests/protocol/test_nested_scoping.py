@@ -10,8 +10,9 @@ from msgspec.structs import astuple, replace
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Envelope, Kind
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, Message
 from quillcast.core.multicast import SCHEME, parse
+from quillcast.protocol.overlay.messages import Relay
 from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
@@ -301,6 +302,50 @@ def test_what_is_lost_on_the_way_into_a_site_by_multicast_is_asked_for(monkeypat
     nested.village.run(5)
     assert all(reader.payloads == sent for reader in readers.values())
     assert nested.crossings() == [1, 1]
+
+
+def test_a_newcomer_registers_once_for_all_its_topics_and_waits_for_invitations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    campus, sent, send = Campus(Chain(), Star(), peers=3), list[Message](), SimHost.send
+    *others, newcomer = campus.members["north"]
+    names = [f"news/{number}" for number in range(4)]
+    for number in others:
+        for name in names:
+            campus.village.subscribe(number, name, Reader())
+    campus.village.run(30)
+
+    def note(host: SimHost, to: Contact, message: Message) -> None:
+        if host.machine.number == newcomer:
+            sent.append(message.message if isinstance(message, Control) else message)
+        send(host, to, message)
+
+    monkeypatch.setattr(SimHost, "send", note)
+    readers = [Reader() for _ in names * 2]
+    for name, reader in zip(names * 2, readers, strict=True):
+        campus.village.subscribe(newcomer, name, reader)
+    campus.village.run(0.9)
+    assert all(reader.start for reader in readers)
+    assert len({each.serial for each in sent if isinstance(each, Registration)}) == 1
+    assert not [each for each in sent if isinstance(each, Relay)]
+
+
+def test_a_newcomer_whose_manager_says_nothing_asks_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    campus = Campus(Chain(), Star(), peers=3)
+    campus.subscribe(campus.members["north"][:3])
+    campus.village.kill(1, silently=True)
+    reader = Reader()
+    campus.village.subscribe(campus.members["north"][3], TOPIC, reader)
+    campus.village.run(2)
+    assert reader.start
+    campus.village.run(LEASE_S)
+    late = Reader()
+    campus.village.subscribe(campus.members["south"][3], TOPIC, late)
+    campus.village.run(0.9)
+    assert late.start, "it does not wait for a manager that is known to be silent"
+    sent = campus.publish(3)
+    campus.village.run(3)
+    assert [reader.payloads, late.payloads] == [sent, sent]
 
 
 @pytest.mark.parametrize("silently", [False, True])

@@ -106,6 +106,7 @@ class Pastry:
         """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
         self.entry_points: tuple[Contact, ...] = ()  # of this peer's scope (`stand_by`)
+        self.is_invited = False  # (`stand_by`)
         self.lifecycle = lifecycle = Lifecycle()
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
@@ -156,9 +157,17 @@ class Pastry:
         """Set the layer above."""
         self.router.serve(application)
 
-    def stand_by(self, entry_points: tuple[Contact, ...]) -> None:
-        """Set the entry points of this peer's scope: the one in charge, then the stand-bys."""
-        self.entry_points = entry_points
+    @property
+    def awaits_invitation(self) -> bool:
+        """Whether other members of this peer's scope invite it into the trees of topics."""
+        return self.is_invited and self.outside
+
+    def stand_by(self, entry_points: tuple[Contact, ...], *, invited: bool = False) -> None:
+        """Set the entry points of this peer's scope: the one in charge, then the stand-bys.
+
+        `invited`: they are in a scope around it, and other members will invite this peer into the trees of topics.
+        """
+        self.entry_points, self.is_invited = entry_points, invited
 
     # Calls of applications and of the peer
 

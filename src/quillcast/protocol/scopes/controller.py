@@ -61,10 +61,11 @@ class LocalController:
         self.membership.found(party)
         return self._settle()
 
-    def take_part(self, role: Role) -> list[ScopeEffect]:
+    def take_part(self, *roles: Role) -> list[ScopeEffect]:
         """Publish or subscribe; with neither, stop taking part in the topic."""
-        takes_part = role.publishes or role.subscribes or role.has_publishers
-        self.membership.set_role(role.topic, role if takes_part else None)
+        for role in roles:
+            takes_part = role.publishes or role.subscribes or role.has_publishers
+            self.membership.set_role(role.topic, role if takes_part else None)
         return self._settle()
 
     def received(self, message: ControlMessage, now: float) -> list[ScopeEffect]:

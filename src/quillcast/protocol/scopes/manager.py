@@ -481,7 +481,8 @@ class ScopeManager:
         yield from self.requests.want(self._scopes_to_ask())
         yield from self.requests.settle()
         yield from self.membership.settle()
-        common = Common(tuple(self.membership.above()), self.ring(), self.known_roots, self.bounds())
+        above, has_ring_above = tuple(self.membership.above()), bool(self.membership.ring())
+        common = Common(above, self.ring(), self.known_roots, self.bounds(), has_ring_above)
         yield from self.orders.settle(common)
         for topic in self.swaps.running:
             self.swaps.told(topic, self.orders.numbers_in(topic))

@@ -279,9 +279,19 @@ class ScopeMembership:
 
         None as long as an owner that it prefers may still answer.
         """
-        if self.is_waiting:
-            return ()
-        return next((orders.ring for orders in self._obeyed() if orders.ring), ())
+        orders = self._leading_to_ring()
+        return orders.ring if orders is not None else ()
+
+    def invites(self) -> bool:
+        """Will a manager have other members invite this party, who reaches the ring through peers of a scope above?
+
+        Those peers are to hear nothing of it. While the manager is silent, nobody invites it.
+        """
+        orders = self._leading_to_ring()
+        return orders is not None and orders.ring_above and orders.owner.id not in self.silent
+
+    def _leading_to_ring(self) -> Orders | None:
+        return None if self.is_waiting else next((orders for orders in self._obeyed() if orders.ring), None)
 
     def roots(self) -> tuple[RootScope, ...]:
         """The scopes at which topics may be rooted, the nearest first."""

@@ -291,6 +291,8 @@ class Orders(Message, frozen=True, tag=93):
     """The recovery domains around the owner's in which it is the owner's head, for each topic the nearest first."""
     entrance: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
     """The same for a peer outside, where the member is the scope's entry point."""
+    ring_above: bool = False
+    """Does the `ring` begin with peers of a scope above the owner?"""
 
 
 class Heard(Message, frozen=True, tag=94):

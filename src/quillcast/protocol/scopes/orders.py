@@ -32,6 +32,7 @@ class Common(NamedTuple):
     ring: tuple[Contact, ...]
     roots: tuple[RootScope, ...]
     bounds: tuple[Bounds, ...]
+    ring_above: bool
 
 
 class OrderBook:
@@ -153,7 +154,7 @@ class OrderBook:
         orders = Orders(
             scope, epoch, number, member.serial, label, common.above, assignments, channels, common.ring, groups,
             self.succession, self._others(label), common.roots, common.bounds, self.state.invitation(member.party.id),
-            tuple(_around(parts)), self.state.invitation(member.party.id, enters=True),
+            tuple(_around(parts)), self.state.invitation(member.party.id, enters=True), common.ring_above,
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))

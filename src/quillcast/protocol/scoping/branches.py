@@ -13,7 +13,7 @@ from quillcast.protocol.scopes.controller import LocalController
 from quillcast.protocol.scopes.messages import Assignment
 from quillcast.protocol.topics.messages import Invite
 from quillcast.protocol.topics.policy.placement import Placement
-from quillcast.protocol.topics.state.effects import Invited, SeekNearerParent
+from quillcast.protocol.topics.state.effects import EnterOverlay, Invited, SeekNearerParent
 from quillcast.protocol.topics.state.tree import Tree
 
 INVITED_EVERY_MAX = 32
@@ -74,6 +74,13 @@ class Branches:
                 topics.setdefault(way, []).append(each[0])
         for way, of_it in topics.items():
             self.host.send(way.peer, Invite(of_it, way.invitation))
+
+    def enter(self, controller: LocalController) -> None:
+        """Where this peer is the entry point of all scopes, nobody invites it."""
+        if self.overlay.awaits_invitation:
+            for topic, each in controller.membership.ordered_assignments().items():
+                if each.ring == 0:
+                    self.dispatch.order(EnterOverlay(topic))
 
     def _missing_children(self, controller: LocalController) -> Iterator[tuple[WireId, Address]]:
         doubtful = controller.membership.doubtful()

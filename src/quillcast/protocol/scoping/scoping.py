@@ -85,6 +85,10 @@ class Beat(Timer, frozen=True):
     """Give signs of life, and see what became of the orders."""
 
 
+class RolesDue(Timer, frozen=True):
+    """Register for the topics that applications here began to use."""
+
+
 class Scoping:
     """The scopes of one peer."""
 
@@ -138,6 +142,7 @@ class Scoping:
         dispatch.on_timer(AnswerDue, self.direct.overdue)
         dispatch.on_timer(Beat, self._beat)
         dispatch.on_timer(RatesDue, self._rates_due)
+        dispatch.on_timer(RolesDue, self._roles_due)
 
     # ---- calls
 
@@ -435,6 +440,10 @@ class Scoping:
         if self.managers or self.controller is not None:
             self.host.set_timer(timer, self.beat_s)
 
+    def _roles_due(self, timer: RolesDue) -> None:
+        if self.controller is not None:
+            self._tell_roles(self.controller)
+
     def _rates_due(self, timer: RatesDue) -> None:
         for contact in self.installing.rate_limits.due(timer):
             self.dispatch.order(RoomTowards(contact))
@@ -453,8 +462,7 @@ class Scoping:
         self.permissions.forget(subscribed, bounded)
         known = controller.membership.roles
         roots = {"": OVERLAY} | {root.name: root.scope for root in controller.membership.roots()}
-        for topic in [topic for topic in known if topic not in subscribed and topic not in published]:
-            self._carry_out(self.host.me, controller.take_part(Role(topic)))
+        changed = [Role(topic) for topic in known if topic not in subscribed and topic not in published]
         for topic, descriptor in (published | subscribed).items():
             if (root := roots.get(descriptor.settings.root_scope)) is None:
                 continue  # this peer lies below another scope than when the topic was used first
@@ -468,7 +476,9 @@ class Scoping:
                 unusable=self.installing.unusable.get(topic, "")[:WHY_MAX],
             )  # fmt: skip
             if known.get(topic) != role:
-                self._carry_out(self.host.me, controller.take_part(role))
+                changed.append(role)
+        if changed:
+            self._carry_out(self.host.me, controller.take_part(*changed))
 
     def _published(self) -> dict[bytes, Descriptor]:
         """The topics with publishers here that a scope counts, or whose events this peer numbers."""
@@ -495,6 +505,8 @@ class Scoping:
             self._find_way(self.controller)
         if self.subscribing.unpermitted or self.publishing.bound(descriptor.topic):
             self._tell_roles(self.controller)
+        elif self.overlay.is_invited:
+            self.host.set_timer(RolesDue(), 0.0)  # once for all topics that are used in this turn
 
     # ---- what managers order
 
@@ -511,6 +523,7 @@ class Scoping:
             self.subscribing.permitted()
             self.publishing.permitted()
         if not self.overlay.lifecycle.left:
+            self.branches.enter(controller)
             self.branches.invite(controller, self.beats)
 
     def _heed_refusals(self, controller: LocalController) -> None:
@@ -537,7 +550,7 @@ class Scoping:
         """Have a place in the ring, or reach it through those that have."""
         if not (ring := controller.membership.ring()):
             return
-        self.overlay.stand_by(ring)
+        self.overlay.stand_by(ring, invited=controller.membership.invites())
         others = tuple(contact for contact in ring if contact.node_id != self.host.me)
         if not self.overlay.outside:
             return  # a member that has a place keeps it

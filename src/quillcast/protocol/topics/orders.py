@@ -143,6 +143,9 @@ class TopicOrders:
         match effect:
             case effects.Invited(topics, parent):
                 parts.membership.move(topics, parent, whole=True)
+            case effects.EnterOverlay(topic):
+                if topic in parts.trees:
+                    parts.membership.enter_overlay(parts.trees[topic])
             case effects.NeighbourLost(node):
                 parts.streams.forget(node)
                 parts.admissions.lost(node)

@@ -108,13 +108,17 @@ class TreeMembership:
     def join(self, tree: Tree, *, fault: bool = False) -> None:
         """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6).
 
-        A known parent is asked to start or stop sending the topic's events, or to send the earliest that it keeps.
+        A known parent is asked to start or stop sending the topic's events, or to send the earliest that it keeps. A
+        newcomer whose scope invites it waits for that first.
         """
-        if tree.is_placed or not tree.needed or self.trees.leaving:
+        if tree.is_placed or not tree.needed or self.trees.leaving or self._awaits_invitation(tree):
             return
         if tree.parent is not None:
             self._ask_parent(tree, tree.parent)
-            return
+        else:
+            self._ask_overlay(tree, fault=fault)
+
+    def _ask_overlay(self, tree: Tree, *, fault: bool) -> None:
         tree.begin_attempt()
         self.referrals.pop(tree.topic, None)
         if self.ring.active:
@@ -122,11 +126,21 @@ class TreeMembership:
                 how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
                 self.dispatch.order(BecomeRoot(tree.topic, how))
                 return
-            join = self.join_message(tree, fault=fault)
-            self.ring.route(join, tree.topic)
-            self._ask_another(tree, join)
+            if not self._awaits_invitation(tree):
+                join = self.join_message(tree, fault=fault)
+                self.ring.route(join, tree.topic)
+                self._ask_another(tree, join)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
+
+    def enter_overlay(self, tree: Tree) -> None:
+        """Stop waiting for an invitation: none comes."""
+        if self._awaits_invitation(tree) and not self.trees.leaving:
+            self._ask_overlay(tree, fault=False)
+
+    def _awaits_invitation(self, tree: Tree) -> bool:
+        newcomer = tree.parent is None and not (tree.lost_parent or tree.fallbacks)
+        return newcomer and tree.attempt == 1 and self.ring.awaits_invitation
 
     def join_again(self, tree: Tree) -> None:
         """Some peer refused this one: ask the overlay again, after a few attempts only once per `join_timeout_s`.
@@ -221,7 +235,10 @@ class TreeMembership:
             self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
-        self.join(tree)
+        if self._awaits_invitation(tree):
+            self.enter_overlay(tree)
+        else:
+            self.join(tree)
 
     def _note_asked(self, topic: bytes, to: Contact) -> None:
         self.asked = self.asked or {}
@@ -360,6 +377,8 @@ class TreeMembership:
         a lease for it.
         """
         trees = [self.trees.by_topic[topic] for topic in topics if topic in self.trees.by_topic]
+        if waiting := [tree for tree in trees if self._awaits_invitation(tree)]:
+            self.join_directly(waiting, to, lost=b"", whole=whole)
         follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != to.node_id]
         follow = [tree for tree in follow if not self._awaits_other(tree.topic, to.node_id)]
         if not follow:

@@ -254,6 +254,12 @@ class OpenSession(msgspec.Struct, frozen=True):
     request: Create
 
 
+class EnterOverlay(msgspec.Struct, frozen=True):
+    """Ask the overlay for a parent, if this peer waits for an invitation: it is the entry point, and gets none."""
+
+    topic: bytes
+
+
 class SeekNearerParent(msgspec.Struct, frozen=True):
     """Look for a parent nearer to the root of this topic."""
 
@@ -310,5 +316,5 @@ RootEffect = (
 )
 GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
 RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned | RivalLearned
-LinkEffect = Invited | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged
+LinkEffect = Invited | EnterOverlay | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged
 TopicEffect = PlaceEffect | ArrivalEffect | RootEffect | GapEffect | RequestEffect | LinkEffect

@@ -17,6 +17,11 @@ class Overlay(Protocol):
         """Whether this peer has joined, so that it can route."""
         ...
 
+    @property
+    def awaits_invitation(self) -> bool:
+        """Whether other members of this peer's scope invite it into the trees of topics."""
+        ...
+
     def route(self, message: Message, key: bytes) -> None:
         """Send a message to the peer that is closest to the key."""
         ...
