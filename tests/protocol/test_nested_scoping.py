@@ -469,6 +469,20 @@ def test_who_sends_into_a_scope_keeps_to_its_rate(peers: int, *, in_all: bool) -
     assert all(reader.payloads == sent for reader in readers.values())
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_bundle_that_goes_to_the_entry_point_and_to_a_group_counts_once_for_the_rate(
+    *, split: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quillcast.sim.host.DATAGRAM_LOSS", 0.0)
+    slow = {"entering": lambda topic: Entering(bundles_per_s=10), "multicast": True}
+    nested = Campus(Star(), IpMulticast(), None, 0, south=slow, replicas=2, split=split)
+    readers = nested.subscribe([*nested.members["north"], *nested.members["south"]])
+    nested.publish(60)
+    nested.village.run(1.5)
+    members = nested.members["south"][1:]  # the first one, where bundles enter, asks for more
+    assert {25 <= len(readers[number].payloads) <= 35 for number in members} == {True}, "that was three seconds"
+
+
 def test_a_sender_keeps_to_what_its_own_scope_lets_out_and_follows_its_file() -> None:
     nested = Campus(
         Star(), Ring(), north={"leaving": lambda topic: MayLeave(bundles_per_s=10)},

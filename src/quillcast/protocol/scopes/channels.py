@@ -96,9 +96,14 @@ class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     parts: tuple[Subchannel, ...] = ()
 
+    @property
+    def at_once(self) -> bool:
+        """Do all bundles take each part, because one of them reaches all members?"""
+        return any(isinstance(each.spec, Multicast) for each in self.parts)
+
     def shared(self, n: int) -> "Subchannels":
-        """The same for n senders that take a part each, as far as there are parts, at their shares of the rates."""
-        n = max(1, min(n, len(self.parts)))
+        """The same for n senders that divide the parts, or else the bundles, at their shares of the rates."""
+        n = max(1, n if self.at_once else min(n, len(self.parts)))
         replace = msgspec.structs.replace
         return Subchannels(tuple(replace(each, rates=tuple(r.share(n) for r in each.rates)) for each in self.parts))
 

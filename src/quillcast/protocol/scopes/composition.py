@@ -619,21 +619,24 @@ class Composition:
         delegates = self.kept.delegates
         for order in self.around.outgoing if delegates else ():
             concerned = one_of(len(delegates), for_topic(order, self.topic), self._leaving_each())
-            parts = self._subchannels(concerned)
-            if parts is None:
+            spec = self._answered(concerned)
+            if spec is None:
                 yield from replicated(concerned, delegates)
-            for at, part in enumerate(parts or ()):
-                member = delegates[at % len(delegates)]
-                yield member, delegated(entered(concerned, part, beside=at > 0), member)
+            elif spec.at_once:
+                yield from replicated(msgspec.structs.replace(concerned, spec=spec), delegates)
+            else:
+                for at, part in enumerate(spec.parts):
+                    member = delegates[at % len(delegates)]
+                    yield member, delegated(entered(concerned, part, beside=at > 0), member)
 
-    def _subchannels(self, order: ChannelOrder) -> tuple[Subchannel, ...] | None:
-        """The subchannels to be delegated one by one; None: the channel is delegated as a whole."""
+    def _answered(self, order: ChannelOrder) -> Subchannels | None:
+        """The subchannels to be delegated one by one, none before they are known; None: members ask for them."""
         if not self.config.split or not isinstance(order.spec, Ask):
             return None
         spec = self.around.answers(order.spec.scope, self.topic)
         if spec is None:
-            return ()
-        return spec.shared(len(self.kept.delegates)).parts if isinstance(spec, Subchannels) else None
+            return Subchannels()
+        return spec.shared(len(self.kept.delegates)) if isinstance(spec, Subchannels) else None
 
     def _spec(self, label: int, *, enters: bool = False) -> Spec:
         party = self.state.members[label].party
