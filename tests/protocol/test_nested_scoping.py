@@ -17,7 +17,7 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import Alive, Control, Registration, TopicBounds
+from quillcast.protocol.scopes.messages import Alive, Control, Registration, RegistrationRefused, TopicBounds
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
@@ -581,6 +581,40 @@ def test_a_manager_believes_no_other_peer_that_speaks_for_a_member_scope() -> No
     member = manager.members.find(north.id)
     assert member is not None
     assert (member.party, manager.members.heard_at[north.id]) == (north, heard_at)
+
+
+def test_a_scope_that_its_superscope_no_longer_admits_is_told_at_once_and_believes_nobody_else() -> None:
+    nested, told = Campus(Star(), Star(), peers=3), list[str]()
+    readers = nested.subscribe(nested.everybody())
+    campus, north = nested.party("campus"), nested.party("north")
+    nested.village.act(
+        1, lambda peer: peer.scoping.tell(_nothing, lambda scope, owner, why: told.append(why), _nothing)
+    )
+    word = Control(north.id, RegistrationRefused(campus.id, 99, "go away"))
+    nested.village.act(0, lambda peer: peer.host.send(north.contact, word))
+    nested.village.run(0.2)
+    assert told == []
+    only_south = nested.configs["campus"]._replace(refusal=lambda party, *_: f"not {party.name}" * (party == north))
+    nested.village.act(1, lambda peer: peer.scoping.reconfigure(campus.id, only_south))
+    nested.village.run(0.2)
+    member = nested.village.peers[nested.members["north"][3]].scoping.controller
+    assert member is not None
+    assert (told, member.membership.assignment(described(TOPIC).topic).why) == (["not north"], "not north")
+    sent = nested.publish(3)
+    assert all(reader.payloads == sent for reader in readers.values()), "north is in the overlay's tree"
+
+
+def test_a_scope_whose_file_names_another_superscope_leaves_the_former_one_at_once() -> None:
+    nested = Campus(Star(), Star())
+    (campus, _), saved = nested.village.peers[1].scoping.managers[nested.party("campus").id], nested.saved["north"]
+    manager = ScopeManager.restored(saved, nested.configs["north"], owners=())
+    nested.village.act(1, lambda peer: peer.scoping.manage(manager, partial(nested.save, "north")))
+    nested.village.run(0.2)
+    assert campus.members.find(nested.party("north").id) is None
+    assert campus.members.find(nested.party("south").id) is not None
+
+
+def _nothing(*_: object) -> None: ...
 
 
 @pytest.mark.parametrize("admission", ["root", "source"])

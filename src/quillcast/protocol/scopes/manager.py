@@ -72,6 +72,7 @@ class ScopeManager:
         self.clients = Clients(state, config, self.rights)
         self.measuring = Measuring(state, config.lease_s, self.members, self.receiver)
         self.known_roots: tuple[RootScope, ...] = ()
+        self.former_owners: tuple[Party, ...] = ()  # of which the scope's file no longer makes it a member
         self.orders = OrderBook(state)
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
@@ -107,9 +108,10 @@ class ScopeManager:
         if state.moved_to is not None and state.moved_to.node_id != state.scope.contact.node_id:
             raise ManagerMoved(state.scope.name, state.moved_to.address)
         state.stay()
-        if owners is not None:
-            state.set_owners(owners_of(owners, tokens))
-        return cls(state, config)
+        former = state.set_owners(owners_of(owners, tokens)) if owners is not None else ()
+        manager = cls(state, config)
+        manager.former_owners = tuple(owner.party for owner in former)
+        return manager
 
     @staticmethod
     def known_owners(saved: bytes) -> dict[bytes, Party]:
@@ -136,7 +138,8 @@ class ScopeManager:
         self._judge_again()
         for topic in self.topics:
             self._cascade(topic)
-        return self._effects(self._tell_refusals())
+        left = (Send(owner, Deregistration(owner.id, self.state.scope.id)) for owner in self.former_owners)
+        return self._effects([*left, *self._tell_refusals()])
 
     def _judge_again(self) -> None:
         """The scope's file may give members other rights than before."""

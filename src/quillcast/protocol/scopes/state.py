@@ -272,13 +272,17 @@ class ScopeState(msgspec.Struct):
         what = b"entrance" if enters else b"invitation"
         return hashlib.blake2b(what + member, key=self.secret, digest_size=INVITATION_BYTES).digest()
 
-    def set_owners(self, owners: Mapping[bytes, Owner]) -> None:
-        """Be a member of these scopes, the preferred one first, and of no others. Known owners keep their state."""
+    def set_owners(self, owners: Mapping[bytes, Owner]) -> list[Owner]:
+        """Be a member of these scopes, the preferred one first, and of no others. Known owners keep their state.
+
+        Returns the former owners.
+        """
         known, self.owners = self.owners, dict(owners)
         for id_, owner in owners.items():
             if id_ in known:
                 self.owners[id_] = known[id_]
                 known[id_].move(owner.party, owner.token)
+        return [owner for id_, owner in known.items() if id_ not in owners]
 
     def start_at(self, scope: Party | None) -> None:
         """The manager starts again: where it was, or as this party."""
