@@ -17,7 +17,14 @@ from quillcast.protocol.scopes.channels import Party
 from quillcast.protocol.scopes.filters import Modulo
 from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
-from quillcast.protocol.scopes.messages import Alive, Control, Registration, RegistrationRefused, TopicBounds
+from quillcast.protocol.scopes.messages import (
+    Alive,
+    ChannelRequest,
+    Control,
+    Registration,
+    RegistrationRefused,
+    TopicBounds,
+)
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.delay_optimised import DelayOptimised
 from quillcast.protocol.scopes.policies.ip_multicast import IpMulticast
@@ -292,6 +299,21 @@ def test_senders_outside_reach_all_members_of_a_site_at_once(large: bool, monkey
     south = nested.party("south").id.hex()
     assert {group: count for (_, group), count in sent.items() if group in south} == {south[-16:]: 10}
     assert {number for number, _ in sent}.isdisjoint(nested.members["south"]), "they do not pass it on"
+
+
+def test_only_who_is_to_send_into_a_site_is_told_the_key_of_its_group() -> None:
+    nested = Campus(Star(), IpMulticast(), None, 2, south={"multicast": True})
+    nested.subscribe(nested.everybody())
+    south, topic = nested.party("south"), described(TOPIC).topic
+    (manager, _), stranger = nested.village.peers[1].scoping.managers[south.id], nested.village.peers[0].host.contact
+    senders, invitation = dict(manager.state.senders), manager.state.invitation(stranger.node_id)
+    for shown in (b"", invitation):
+        asks = ChannelRequest(south.id, Party(stranger.node_id, stranger), 1, (topic,), invitation=shown)
+        nested.village.act(0, lambda peer, asks=asks: peer.host.send(south.contact, Control(south.id, asks)))
+    nested.village.run(0.5)
+    assert senders.keys() == manager.state.senders.keys() == manager.receiver.answers.keys()
+    assert len(senders) == 1
+    assert nested.village.world.journal.marks["uninvited_sender"] == 2
 
 
 def test_what_is_lost_on_the_way_into_a_site_by_multicast_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_a_specification_is_resolved_down_to_addresses() -> None:
     assert second == aside(channel(Ask(LIBRARY), target=(2, 8), filter_=Every((EVEN, ODD)))), "one is the tree's link"
 
     inside = Subchannels((Subchannel(9, Address(BOB.contact)),))
-    _, resolved = leaves(channel(tree), lambda scope, topic: inside if scope == LIBRARY else None)
+    _, resolved = leaves(channel(tree), lambda ask, topic: inside if ask.scope == LIBRARY else None)
     assert resolved == aside(channel(Address(BOB.contact), target=(2, 8, 9), filter_=ODD))
 
 

@@ -1,7 +1,7 @@
 """The sender's side of channels."""
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Address, Party, Rate
+from quillcast.protocol.scopes.channels import Address, Ask, Party, Rate
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
@@ -54,4 +54,4 @@ def test_answers_of_an_old_epoch_or_number_are_no_news() -> None:
     assert not requests.answered(ChannelAnswer(Q.id, 1, 9, ((T, old),)))
     assert not requests.answered(ChannelAnswer(Q.id, 2, 1, ((T, old),)))
     assert not requests.answered(ChannelAnswer(scope("R").id, 2, 2, ((T, old),)))
-    assert (requests.spec(Q, T), requests.spec(Q, U)) == (new, None)
+    assert (requests.spec(Ask(Q), T), requests.spec(Ask(Q), U)) == (new, None)

@@ -56,6 +56,8 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """A scope whose manager knows the details."""
 
     scope: Party
+    invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
+    """It shows that manager that an owner of its scope wants the party that asks to send there."""
 
 
 class Rate(msgspec.Struct, frozen=True, array_like=True):
@@ -109,13 +111,13 @@ class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 Spec: TypeAlias = Address | Multicast | Ask | Subchannels
-SpecOf: TypeAlias = Callable[[Party, bytes], Spec | None]
+SpecOf: TypeAlias = Callable[[Ask, bytes], Spec | None]
 """What the manager of a scope answered for a topic; None: nothing yet."""
 
 
 def to_party(party: Party, invitation: bytes = b"") -> Spec:
     """The specification of a channel to a peer. A scope's manager gives that of the scope's channels."""
-    return Ask(party) if party.managed else Address(party.contact, invitation)
+    return Ask(party, invitation) if party.managed else Address(party.contact, invitation)
 
 
 # ---- channels
@@ -222,14 +224,14 @@ def leaves(order: ChannelOrder, answers: SpecOf) -> Iterator[ChannelOrder]:
     if depth + len(order.label.target) - 1 > DEPTH_MAX:
         return  # deeper than a record goes
     match order.spec:
-        case Ask(scope):
-            spec = answers(scope, topic)
+        case Ask() as ask:
+            spec = answers(ask, topic)
             if spec is None or isinstance(spec, Ask):
                 yield order
             else:
                 yield from leaves(msgspec.structs.replace(order, spec=spec), answers)
-        case Subchannels(parts):
-            for at, part in enumerate(parts):
+        case Subchannels(entrances):
+            for at, part in enumerate(entrances):
                 yield from leaves(entered(order, part, beside=at > 0), answers)
         case Address() | Multicast():
             yield order

@@ -633,7 +633,7 @@ class Composition:
         """The subchannels to be delegated one by one, none before they are known; None: members ask for them."""
         if not self.config.split or not isinstance(order.spec, Ask):
             return None
-        spec = self.around.answers(order.spec.scope, self.topic)
+        spec = self.around.answers(order.spec, self.topic)
         if spec is None:
             return Subchannels()
         return spec.shared(len(self.kept.delegates)) if isinstance(spec, Subchannels) else None

@@ -138,9 +138,9 @@ class LocalController:
         These are the order's rates, those of the sending side. The rates of the receiving side come with answers.
         """
 
-        def answers(constraint: Constraint, scope: Party, topic: bytes) -> Spec | None:
-            wanted.setdefault(scope, ChannelWish({}, {})).add(topic, constraint.rates)
-            return self.requests.spec(scope, topic)
+        def answers(constraint: Constraint, ask: Ask, topic: bytes) -> Spec | None:
+            wanted.setdefault(ask.scope, ChannelWish({}, {}, ask.invitation)).add(topic, constraint.rates)
+            return self.requests.spec(ask, topic)
 
         for order in self.membership.channels():
             for constraint in order.constraints:

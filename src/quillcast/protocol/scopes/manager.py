@@ -612,7 +612,7 @@ class ScopeManager:
         wanted = dict[Party, ChannelWish]()
         for order in self.membership.channels() if self.config.split else ():
             if isinstance(order.spec, Ask):
-                asking = wanted.setdefault(order.spec.scope, ChannelWish({}, {}))
+                asking = wanted.setdefault(order.spec.scope, ChannelWish({}, {}, order.spec.invitation))
                 for topic, *_, rates in order.constraints:
                     own = self._composition(topic).leaving() if topic in self.state.topics else ()
                     asking.add(topic, (*rates, *own))

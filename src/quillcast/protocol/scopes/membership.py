@@ -309,6 +309,11 @@ class ScopeMembership:
                 return (rank == 0) == (invitation == orders.entrance)
         return False
 
+    def lets_send(self, invitation: bytes) -> bool:
+        """Does an invitation prove that an owner, of which this party is a member, wants its sender to send here?"""
+        known = (each for orders in self._obeyed() for each in (orders.invitation, orders.entrance))
+        return invitation != b"" and invitation in known
+
     def bounds(self) -> tuple[Bounds, ...]:
         """The bounds of scopes above."""
         return tuple(dict.fromkeys(each for orders in self._obeyed() for each in orders.bounds))

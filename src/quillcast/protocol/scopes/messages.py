@@ -317,7 +317,8 @@ class RegistrationRefused(Message, frozen=True, tag=95):
 class ChannelRequest(Message, frozen=True, tag=96):
     """Specify the channels that lead into the receiver for these topics, and again when they change; none: forget me.
 
-    `rates` are the most that the sender will send, by the rules of its own scopes; none: it has no limit.
+    `rates` are the most that the sender will send, by the rules of its own scopes; none: it has no limit. `invitation`
+    shows that an owner of the receiver ordered these channels (`Ask`).
     """
 
     receiver: WireId
@@ -325,6 +326,7 @@ class ChannelRequest(Message, frozen=True, tag=96):
     serial: Number
     topics: tuple[WireId, ...] = ()
     rates: tuple[Rate, ...] = ()
+    invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
 
 
 class ChannelAnswer(Message, frozen=True, tag=97):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from quillcast.protocol.scopes.channels import Party, Rate, Spec
+from quillcast.protocol.scopes.channels import Ask, Party, Rate, Spec
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
 
@@ -19,6 +19,8 @@ class ChannelWish(NamedTuple):
 
     topics: dict[bytes, None]
     rates: dict[Rate, None]
+    invitation: bytes = b""
+    """It shows that the scope's owner wants them."""
 
     def add(self, topic: bytes, rates: Iterable[Rate]) -> None:
         """Add a channel with these rates."""
@@ -34,6 +36,7 @@ class Asked(msgspec.Struct):
     serial: int = 0
     answer: ChannelAnswer | None = None
     rates: tuple[Rate, ...] = ()
+    invitation: bytes = b""
 
 
 class Requests:
@@ -43,9 +46,9 @@ class Requests:
         self.me, self.asked = me, asked
         self.unasked: dict[bytes, None] = dict.fromkeys(asked)  # scopes with a pending request
 
-    def spec(self, scope: Party, topic: bytes) -> Spec | None:
+    def spec(self, ask: Ask, topic: bytes) -> Spec | None:
         """What a scope answered for a topic."""
-        asked = self.asked.get(scope.id)
+        asked = self.asked.get(ask.scope.id)
         specs = asked.answer.specs if asked is not None and asked.answer is not None else ()
         return next((spec for of, spec in specs if of == topic), None)
 
@@ -54,17 +57,19 @@ class Requests:
         scopes = dict[bytes, tuple[Party, ChannelWish]]()  # orders may also name a scope under an old address
         for party, more in wanted.items():
             _, known = scopes.get(party.id, (party, ChannelWish({}, {})))
-            scopes[party.id] = party, ChannelWish(known.topics | more.topics, known.rates | more.rates)
-        for id_, (party, (topics, rates)) in scopes.items():
+            scopes[party.id] = party, ChannelWish(known.topics | more.topics, known.rates | more.rates, more.invitation)
+        for id_, (party, (topics, rates, invitation)) in scopes.items():
             asked = self.asked.setdefault(id_, Asked(party, {}))
             asked.party = party
-            if (asked.topics, asked.rates) != (topics, (*rates,)):
-                asked.topics, asked.rates, asked.serial = topics, (*rates,), asked.serial + 1
+            if (asked.topics, asked.rates, asked.invitation) != (topics, (*rates,), invitation):
+                asked.topics, asked.rates, asked.invitation = topics, (*rates,), invitation
+                asked.serial += 1
                 self.unasked[id_] = None
         for id_ in [id_ for id_ in self.asked if id_ not in scopes]:
             forgotten = self.asked.pop(id_)
             self.unasked.pop(id_, None)
-            yield Send(forgotten.party, ChannelRequest(id_, self.me, forgotten.serial + 1))
+            serial, invitation = forgotten.serial + 1, forgotten.invitation
+            yield Send(forgotten.party, ChannelRequest(id_, self.me, serial, invitation=invitation))
 
     def answered(self, answer: ChannelAnswer) -> bool:
         """An answer came: is it news? An old manager's answer does not count."""
@@ -82,7 +87,8 @@ class Requests:
         unasked, self.unasked = self.unasked, {}
         for id_ in unasked:
             asked = self.asked[id_]
-            yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, tuple(asked.topics), asked.rates))
+            topics, rates, invitation = tuple(asked.topics), asked.rates, asked.invitation
+            yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, topics, rates, invitation))
 
     def beat(self) -> None:
         """Ask again: this is the keep-alive for receivers."""

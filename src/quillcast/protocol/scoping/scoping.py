@@ -42,6 +42,7 @@ from quillcast.protocol.scopes.messages import (
     Alive,
     Bounds,
     Carrier,
+    ChannelRequest,
     Control,
     EndClient,
     Heard,
@@ -367,6 +368,8 @@ class Scoping:
             if manager_heeds(manager, sender, message):
                 self._carry_out(control.to, manager.received(message, now))
                 self._tell_obstacles(manager)
+            elif isinstance(message, ChannelRequest):
+                self.host.trace(Mark("uninvited_sender"))
         elif control.to == self.host.me and (member := self.controller) and heeds(member, sender, control.message):
             effects = member.received(control.message, now)
             acknowledged = [each for each in effects if isinstance(each, Send) and isinstance(each.message, Alive)]
