@@ -22,8 +22,10 @@ from quillcast.protocol.scopes.channels import (
     superimposed,
     to_party,
 )
-from quillcast.protocol.scopes.filters import Every, Modulo
+from quillcast.protocol.scopes.controller import GROUPS_MAX, LocalController
+from quillcast.protocol.scopes.filters import NO_BUNDLE, Every, Modulo
 from quillcast.protocol.scopes.labels import ChannelLabel
+from quillcast.protocol.scopes.messages import Orders
 from quillcast.protocol.scopes.records import Pair, Record, originated
 
 T, U = b"t" * 16, b"u" * 16
@@ -119,3 +121,22 @@ def test_filters_are_passed_one_after_the_other() -> None:
     assert both(None, None) is None
     assert both(EVEN, None) == both(None, EVEN) == EVEN
     assert both(EVEN, ODD) == Every((EVEN, ODD))
+
+
+def test_filters_of_several_scopes_that_are_too_many_together_let_nothing_pass() -> None:
+    half = Every((EVEN,) * 40)
+    assert both(half, half) == NO_BUNDLE
+    (nested,) = leaves(
+        channel(Subchannels((Subchannel(7, Address(ALICE.contact), half),)), filter_=half), lambda ask, topic: None
+    )
+    assert nested.filter == NO_BUNDLE
+
+
+def test_a_peer_sends_to_so_many_groups_of_other_scopes_and_no_more() -> None:
+    parts = tuple(Subchannel(n, Multicast(f"udp://239.0.1.{n}:7", bytes(32))) for n in range(1, GROUPS_MAX + 3))
+    own = channel(Multicast("udp://239.0.0.1:7"))
+    controller = LocalController(ALICE, [LIBRARY], 5.0)
+    controller.begin(0.0)
+    controller.received(Orders(LIBRARY, 1, 1, 1, 1, channels=(channel(Subchannels(parts)), own)), 0.0)
+    assert len(controller.channels) == GROUPS_MAX + 1
+    assert (own in controller.channels, controller.groups_refused) == (True, 2)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from quillcast.core.messages import Contact, Number, WireId
-from quillcast.protocol.scopes.filters import Every, Filter, Modulo
+from quillcast.protocol.scopes.filters import NO_BUNDLE, PARTS_MAX, Every, Filter, Modulo, parts
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel, Depth, Label
 from quillcast.protocol.scopes.records import VERSIONS, Record, forwarded, matches, misroutes
 
@@ -167,8 +167,10 @@ class ChannelOrder(msgspec.Struct, frozen=True, array_like=True):
 
 
 def both(first: Filter | None, second: Filter | None) -> Filter | None:
-    """The bundles that pass two filters."""
-    return Every((first, second)) if first is not None and second is not None else first or second
+    """The bundles that pass two filters: none if they are too many together, as a faulty manager may have them."""
+    if first is None or second is None:
+        return first or second
+    return Every((first, second)) if parts(first) + parts(second) < PARTS_MAX else NO_BUNDLE
 
 
 def superimposed(orders: Iterable[ChannelOrder]) -> tuple[ChannelOrder, ...]:

@@ -33,7 +33,7 @@ from quillcast.protocol.scopes.channels import (
     replicated,
     to_party,
 )
-from quillcast.protocol.scopes.filters import Filter, Larger, Modulo, Sample, stops
+from quillcast.protocol.scopes.filters import NO_BUNDLE, Filter, Larger, Modulo, stops
 from quillcast.protocol.scopes.hierarchy import OVERLAY
 from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import OTHERS_MAX, SHOWN_MAX, Assignment, Carrier, Circle, Role, does
@@ -48,7 +48,6 @@ from quillcast.protocol.scopes.uses import Doing
 
 BETTER = 0.8  # the chosen member stays until another is nearer by a fifth; a guess that outlasts noise
 LINKS_MAX = 16  # children of one peer in a tree that stays: as many as a peer takes in (`children_per_topic_max`)
-NO_BUNDLE = Sample(0.0)
 """Of a link over which nothing is sent unasked."""
 
 

@@ -11,7 +11,16 @@ from itertools import islice
 from types import MappingProxyType
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.scopes.channels import Ask, ChannelOrder, Constraint, Party, Spec, leaves, superimposed
+from quillcast.protocol.scopes.channels import (
+    Ask,
+    ChannelOrder,
+    Constraint,
+    Multicast,
+    Party,
+    Spec,
+    leaves,
+    superimposed,
+)
 from quillcast.protocol.scopes.effects import Install, Measure, Remove, ScopeEffect, Send
 from quillcast.protocol.scopes.labels import ChannelLabel, MalformedRecord
 from quillcast.protocol.scopes.membership import ScopeMembership, owners_of
@@ -29,6 +38,7 @@ from quillcast.protocol.scopes.messages import (
 from quillcast.protocol.scopes.records import Record, decode
 from quillcast.protocol.scopes.requests import ChannelWish, Requests
 
+GROUPS_MAX = 64  # multicast groups of other scopes that a peer sends to; a guess: each takes two sockets
 LEAVES_MAX = 1024  # addresses that one ordered channel leads to; a guess that bounds what a faulty manager costs
 
 
@@ -48,6 +58,7 @@ class LocalController:
         """By peer to which the round trip is measured: the owners who want to know, and for which party there."""
         self.misrouted = 0
         self.malformed = 0
+        self.groups_refused = 0  # multicast groups of other scopes beyond `GROUPS_MAX`
 
     # ---- inputs
 
@@ -124,7 +135,7 @@ class LocalController:
 
     def _settle(self) -> list[ScopeEffect]:
         wanted = dict[Party, ChannelWish]()
-        channels = superimposed(self._resolved(wanted))
+        channels = superimposed(self._without_excess(self._resolved(wanted)))
         effects: list[ScopeEffect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
         before, after = _by_name(self.channels), _by_name(channels)
         effects += [Install(channel) for name, channel in after.items() if before.get(name) != channel]
@@ -147,6 +158,19 @@ class LocalController:
                 concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
                 found = islice(leaves(concerned, partial(answers, constraint)), LEAVES_MAX)
                 yield from (leaf for leaf in found if not isinstance(leaf.spec, Ask))
+
+    def _without_excess(self, orders: Iterable[ChannelOrder]) -> Iterator[ChannelOrder]:
+        """Leave out multicast groups that other scopes name beyond the bound, as if their datagrams were lost."""
+        groups, refused = dict[str, None](), dict[str, None]()
+        for order in orders:
+            match order.spec:
+                case Multicast(mechanism, key) if key and mechanism not in groups and len(groups) == GROUPS_MAX:
+                    refused[mechanism] = None
+                    continue
+                case Multicast(mechanism, key) if key:
+                    groups[mechanism] = None
+            yield order
+        self.groups_refused = len(refused)
 
     # ---- bundles
 

@@ -315,6 +315,9 @@ def parts(filter_: Filter) -> int:
             return 1
 
 
+NO_BUNDLE: Filter = Sample(0.0)
+
+
 def _check_parts(filter_: Filter) -> None:
     if (count := parts(filter_)) > PARTS_MAX:
         raise ValueError(f"a filter of {count} parts; compose it of at most {PARTS_MAX}")

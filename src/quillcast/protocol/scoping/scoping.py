@@ -27,7 +27,7 @@ from quillcast.protocol.scopes.authority import heeds, manager_heeds, speaks_for
 from quillcast.protocol.scopes.channels import Address, Multicast, Party
 from quillcast.protocol.scopes.clients import SERVERS_MAX
 from quillcast.protocol.scopes.config import TopicRule
-from quillcast.protocol.scopes.controller import LocalController
+from quillcast.protocol.scopes.controller import GROUPS_MAX, LocalController
 from quillcast.protocol.scopes.direct import AnswerDue, DirectPatterns, Found
 from quillcast.protocol.scopes.effects import Measure, NotEntitled, Save, ScopeEffect, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
@@ -95,9 +95,9 @@ class Scoping:
 
     __slots__ = (
         "agents", "beat_at", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch",
-        "domains", "groups", "had_place", "has_own_topics", "host", "hosting", "installing", "known_ends", "managers",
-        "obstacles", "obstructed", "opening", "overlay", "permissions", "placement", "publishing",
-        "questions", "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
+        "domains", "groups", "groups_refused", "had_place", "has_own_topics", "host", "hosting", "installing",
+        "known_ends", "managers", "obstacles", "obstructed", "opening", "overlay", "permissions", "placement",
+        "publishing", "questions", "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +111,7 @@ class Scoping:
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = EMPTY  # multicast mechanisms that this peer takes part in, and their keys
+        self.groups_refused = 0  # as was told last
         self.known_ends: dict[bytes, Position] = EMPTY  # of topics whose policy changes, at the last sign of life
         self.table, self.agents = table, agents
         table.pass_recorded(self._recorded)
@@ -571,6 +572,7 @@ class Scoping:
         if groups != self.groups:
             self.groups = groups
             self.host.multicast(groups)
+        self._tell_excess(controller.groups_refused if controller is not None else 0)
         self._take_part(controller)
         topics = self.installing.follow(controller)
         self.table.guard(self.installing.borders)
@@ -581,6 +583,17 @@ class Scoping:
             if topic in self.trees:
                 self.placement.install(self.trees[topic])
         self._forward(controller)
+
+    def _tell_excess(self, count: int) -> None:
+        """Tell when other scopes name too many multicast groups, or fewer or more than before."""
+        if count > self.groups_refused:
+            self.host.trace(Mark("groups_refused"))
+            self.refused(
+                f"other scopes name {GROUPS_MAX + count} multicast groups for this peer to send to, more than "
+                f"{GROUPS_MAX}: it sends to the entry points of the rest alone, and their members ask for what they "
+                "miss; set `multicast = true` in fewer of the scopes that receive"
+            )
+        self.groups_refused = count
 
     def _forward(self, controller: LocalController | None) -> None:
         """Receive the events of topics that this peer is to pass on, even if nobody here subscribes (any more)."""
