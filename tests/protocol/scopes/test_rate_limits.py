@@ -1,5 +1,6 @@
 """Rates: what is counted, and when channels go on."""
 
+import pytest
 from msgspec.structs import replace
 
 from quillcast.core.envelope import Term
@@ -31,6 +32,29 @@ def test_a_bundle_counts_once_however_many_channels_it_takes() -> None:
         assert to_carol.room() > 0, "they were counted"
         to_carol.take(given(index))
     assert to_carol.room() == 0
+
+
+def test_channels_that_take_turns_wait_for_each_other() -> None:
+    limits = RateLimits(RecordingHost())
+    limits.keep([RATE])
+    to_bob, to_carol = (limits.sink(T, [RATE], contact) for contact in (BOB, CAROL))
+    for index in range(3):
+        taking, other = (to_bob, to_carol)[:: -1 if index % 2 else 1]
+        assert taking.room() > 0
+        taking.take(given(index))
+        other.exclude(given(index))
+    assert (to_bob.room(), to_carol.room()) == (0, 0)
+
+
+@pytest.mark.parametrize("rate", [RATE, RATE.share(2)])
+def test_a_channel_that_is_made_anew_or_at_another_rate_owes_what_it_owed(rate: Rate) -> None:
+    limits = RateLimits(RecordingHost())
+    limits.keep([RATE])
+    sink = limits.sink(T, [RATE], BOB)
+    for index in range(3):
+        sink.take(given(index))
+    limits.keep([rate])
+    assert limits.sink(T, [rate], BOB).room() == 0
 
 
 def test_channels_go_on_when_time_allows_it() -> None:
@@ -128,6 +152,6 @@ def test_few_of_the_bundles_that_were_counted_are_remembered() -> None:
     for index in range(COUNTED_MAX + 10):
         sink.take(given(index))
     (gate,) = limits.gates.values()
-    assert len(gate.counted) == COUNTED_MAX
+    assert len(gate.met) == COUNTED_MAX
     host.time += COUNTED_MAX
     assert sink.room() > 0, "what it took last is level with what was counted"
