@@ -1,7 +1,7 @@
 """Isolation: what members of a scope do concerns nobody outside, as long as others of it take part in the same topics.
 
 Each run is compared with one of the same seed in which nothing happens: as many messages and bundles of each kind cross
-the scope's border, between the same peers.
+the scope's border, between the same peers. Up to what happens, the runs of a topic's way through the scope are one.
 """
 
 from collections import Counter
@@ -30,7 +30,9 @@ from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import ScopePolicy
 from quillcast.protocol.scopes.state import ScopeConfig
 from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.sim.host import SimHost
+from tests.branches import branch
 from tests.params import rest_long
 from tests.protocol.test_scoping import LEASE_S, Corners, Site
 from tests.protocol.topics.village import Reader
@@ -38,6 +40,7 @@ from tests.protocol.topics.village import Reader
 OUTSIDE = 2  # machines; the next one runs the manager, inside
 READERS = 10
 STEPS = 80
+GROUP = -1  # the receiver of what goes to a multicast group
 SETTLED_S = 3.0  # until what came last is reported
 Crossing = tuple[int, int, str]
 """Sender, receiver and kind."""
@@ -70,18 +73,30 @@ class Crossings:
         self.counts[host.machine.number, to.node_id, type(what).__name__] += 1
         go_on(host, to, what)
 
+    def observed(self) -> "Observed":
+        numbers = {machine.node_id: machine.number for machine in self.site.village.world.machines}
+        ends = {(sender, numbers.get(to, GROUP), kind): count for (sender, to, kind), count in self.counts.items()}
+        return Observed(Counter(ends), self.site.around)
+
+
+class Observed(NamedTuple):
+    """What a run shows."""
+
+    sent: Counter[Crossing]
+    """All messages and bundles, those inside, too."""
+    around: list[int]
+    """Peers of scopes around the site."""
+
     @property
     def elsewhere(self) -> frozenset[int]:
         """The machines outside."""
-        return frozenset((*range(OUTSIDE), *self.site.around))
+        return frozenset((*range(OUTSIDE), *self.around))
 
     def of_border(self) -> Counter[Crossing]:
         """How much crossed the border, but for heartbeats: one more or less may be just before the end."""
-        numbers = {machine.node_id: machine.number for machine in self.site.village.world.machines}
-        sent = {each: count for each, count in self.counts.items() if each[1] in numbers}  # not what goes to a group
-        ends = {(sender, numbers[to], kind): count for (sender, to, kind), count in sent.items()}
         there = self.elsewhere
-        crossings = {each: count for each, count in ends.items() if (each[0] in there) != (each[1] in there)}
+        single = {each: count for each, count in self.sent.items() if each[1] != GROUP}
+        crossings = {each: count for each, count in single.items() if (each[0] in there) != (each[1] in there)}
         return Counter({each: count for each, count in crossings.items() if not each[2].startswith("Heartbeat")})
 
 
@@ -145,13 +160,8 @@ class Way(NamedTuple):
 
 
 @cache
-def crossed_without(way: Way) -> Crossings:
-    """What crosses the border while nothing happens inside."""
-    with pytest.MonkeyPatch.context() as patch:
-        return crossed(way, nothing, patch)
-
-
-def crossed(way: Way, happen: Happening, patch: pytest.MonkeyPatch) -> Crossings:
+def settled(way: Way) -> tuple[Site, Publisher]:
+    """The site before anything happens."""
     kind = WithinCampus if way.nested else Site
     site = kind(READERS + 1, way.policy, outside=OUTSIDE, recovery=way.recovery)
     if way.lossy:
@@ -160,17 +170,30 @@ def crossed(way: Way, happen: Happening, patch: pytest.MonkeyPatch) -> Crossings
     site.subscribe(site.members[:READERS])
     publisher = site.village.publisher(0, site.name)
     site.village.run(30)
-    crossings = Crossings(site, patch)
-    if way.lossy:
-        lose(site, patch)
-    for step in range(STEPS // 2 if way.lossy else STEPS):
-        if step == 5:
-            happen(site)
-        if way.busy:
-            site.village.publish(0, publisher, b"%d" % step)
-        site.village.run(0.5)
-    site.village.run(SETTLED_S)
-    return crossings
+    return site, publisher
+
+
+def run(way: Way, happen: Happening) -> Observed:
+    """Let something happen. Only in a fork: it changes the settled site."""
+    site, publisher = settled(way)
+    with pytest.MonkeyPatch.context() as patch:
+        crossings = Crossings(site, patch)
+        if way.lossy:
+            lose(site, patch)
+        for step in range(STEPS // 2 if way.lossy else STEPS):
+            if step == 5:
+                happen(site)
+            if way.busy:
+                site.village.publish(0, publisher, b"%d" % step)
+            site.village.run(0.5)
+        site.village.run(SETTLED_S)
+    return crossings.observed()
+
+
+@cache
+def observed(way: Way, happen: Happening = nothing) -> Observed:
+    settled(way)
+    return branch(run, way, happen)
 
 
 def lose(site: Site, patch: pytest.MonkeyPatch) -> None:
@@ -207,10 +230,8 @@ LOSSY = [
 
 @pytest.mark.parametrize("happen", rest_long(ANYTHING, 3))
 @pytest.mark.parametrize("way", ALL_WAYS, ids=str)
-def test_what_one_member_does_sends_no_message_outside(
-    way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert crossed(way, happen, monkeypatch).of_border() == crossed_without(way).of_border()
+def test_what_one_member_does_sends_no_message_outside(way: Way, happen: Happening) -> None:
+    assert observed(way, happen).of_border() == observed(way).of_border()
 
 
 def sent_out(crossings: Counter[Crossing], elsewhere: Container[int]) -> Counter[Crossing]:
@@ -220,24 +241,22 @@ def sent_out(crossings: Counter[Crossing], elsewhere: Container[int]) -> Counter
 
 @pytest.mark.parametrize("happen", rest_long([join, leave, unsubscribe], 1))
 @pytest.mark.parametrize("way", BUSY + LOSSY, ids=str)
-def test_nor_does_it_while_events_flow(way: Way, happen: Happening, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, crossings = crossed_without(way).of_border(), crossed(way, happen, monkeypatch)
-    now, elsewhere = crossings.of_border(), crossings.elsewhere
+def test_nor_does_it_while_events_flow(way: Way, happen: Happening) -> None:
+    before, shown = observed(way).of_border(), observed(way, happen)
+    now, elsewhere = shown.of_border(), shown.elsewhere
     assert sum(before.values()) > 100
     assert sent_out(now, elsewhere) == sent_out(before, elsewhere)
     assert now - before == Counter()
     if way.lossy:
         words = {"ring": {"RingToken"}, "srm": {"Sought"}}.get(way.recovery, set())
         lost = {"Fetch"} if way.recovery != "tree" else set()  # else other channels bring what one lost
-        assert lost | words <= {kind for _, _, kind in crossings.counts}
+        assert lost | words <= {kind for _, _, kind in shown.sent}
 
 
 @pytest.mark.parametrize("way", BUSY + LOSSY, ids=str)
-def test_a_member_that_dies_while_events_flow_is_no_matter_outside_either(
-    way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_dies_while_events_flow_is_no_matter_outside_either(way: Way) -> None:
     """There is less to say: while its lease goes on, nothing becomes stable."""
-    assert crossed(way, crash, monkeypatch).of_border() - crossed_without(way).of_border() == Counter()
+    assert observed(way, crash).of_border() - observed(way).of_border() == Counter()
 
 
 @pytest.mark.parametrize("happens", [False, True])
@@ -253,7 +272,8 @@ def test_an_entry_point_does_not_tell_whether_there_are_other_members(
         site.village.run(10)
         site.village.kill(site.members[4])
     site.village.run(40)
-    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave"}
+    border = crossings.observed().of_border()
+    assert not {kind for _, _, kind in border} & {"Changes", "Join", "Rejoin", "Leave"}
 
 
 @pytest.mark.parametrize("happen", [join, join_from_elsewhere])
@@ -267,4 +287,5 @@ def test_a_member_joins_inside_where_the_topics_entry_point_is_not_the_first_of_
     happen(site)
     site.village.run(10)
     assert [number for number, parent in site.parents().items() if parent in range(OUTSIDE)] == [site.members[1]]
-    assert not {kind for _, _, kind in crossings.of_border()} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}
+    border = crossings.observed().of_border()
+    assert not {kind for _, _, kind in border} & {"Changes", "Join", "Rejoin", "Leave", "Routed"}
