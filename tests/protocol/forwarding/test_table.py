@@ -114,6 +114,17 @@ def test_a_repair_that_brings_nothing_new_ends_here() -> None:
         flow.check()
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_whatever_is_kept_counts_as_seen(lost: int) -> None:
+    table, flow, _ = a_table()
+    for number in range(2):
+        assert table.move(flow, down(FIRST, number, block(PAUL, number)))
+    flow.check()
+    flow.current.seen.discard(lost, lost + 1)
+    with pytest.raises(AssertionError):
+        flow.check()
+
+
 def test_a_bundle_is_kept_until_all_of_it_is_stable() -> None:
     table, flow, _ = a_table()
     table.move(flow, down(FIRST, 0, block(PAUL, 0, b"a", b"b", b"c")))

@@ -435,3 +435,4 @@ def _runs(bundles: Iterable[Bundle]) -> Iterator[tuple[Term, int, int]]:
             term, first = envelope.term, envelope.first
         last = bundle.last
     yield term, first, last
+    yield term, first, last

@@ -9,7 +9,6 @@ depend on how much it carries, and a peer next to a root in the ring detects its
 do. A single timer checks all links. Links that are nearly due get their heartbeats in the same check.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -435,7 +434,7 @@ class Neighbours:
     def check(self) -> None:
         """Raise AssertionError if a link has no purpose or too many heartbeats, or is due with no check scheduled."""
         wanted = [every_s for link in self._links.values() for every_s, _ in link.users]
-        assert self._wanted == Counter(wanted), (self._wanted, wanted)
+        assert self._wanted == {every_s: wanted.count(every_s) for every_s in {*wanted}}, (self._wanted, wanted)
         assert self._every_s == min(wanted, default=_NEVER), (self._every_s, wanted)
         for node_id, link in self._links.items():
             assert link.contact.node_id == node_id, link.contact

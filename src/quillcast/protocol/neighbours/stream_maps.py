@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from zlib import crc32
@@ -100,7 +101,7 @@ class DigestedMap:
         digest = size_bytes = 0
         buckets = None if self._buckets is None else array("Q", bytes(8 * BUCKETS))
         for key, value in self.entries.items():
-            entry = _hash(key, value)
+            entry = _known_hash(key, value)
             digest ^= entry
             size_bytes += len(key) + len(value)
             if buckets is not None:
@@ -227,3 +228,7 @@ def _hash(key: bytes, value: bytes | None) -> int:
         return 0
     entry = len(key).to_bytes(4, "big") + key + value
     return int.from_bytes(blake2b(entry, digest_size=DIGEST_BYTES).digest(), "big")
+
+
+_known_hash = lru_cache(4096)(_hash)
+"""For `DigestedMap.check`, which computes the hashes of the same entries again and again."""

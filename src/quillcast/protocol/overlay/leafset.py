@@ -139,7 +139,8 @@ class LeafSet:
     def check(self) -> None:
         """Raise AssertionError unless members are in order, without repeats, and at most l."""
         assert self._steps == sorted(set(self._steps)), self._steps
-        assert self._steps == [self._clockwise(contact.node_id) for contact in self._contacts], self._contacts
+        steps = [(number(contact.node_id) - self._number) % RING for contact in self._contacts]
+        assert self._steps == steps, self._contacts
         assert {contact.node_id: contact for contact in self._contacts} == self.members, self.members
         assert len(self._contacts) <= self.size, len(self._contacts)
         assert self._me not in self.members, "a peer must not be a member of its own leaf set"

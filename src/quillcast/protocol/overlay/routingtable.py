@@ -121,7 +121,7 @@ class RoutingTable:
 
     def check(self) -> None:
         """Raise AssertionError unless every peer is in its own cell, once."""
-        assert sum(len(self.row(index)) for index in range(self.depth)) == len(self._entries), len(self._entries)
+        assert sum(len(row) - row.count(None) for row in self._rows) == len(self._entries), len(self._entries)
         for node_id, entry in self._entries.items():
             row, cell = self.place(number(node_id))
             assert entry.contact.node_id == node_id, entry.contact

@@ -20,8 +20,6 @@ A part knows only the parts made before it, and a folder only the folders before
 - periodic checks (`housekeeping.py`), and queries (`inspection.py`).
 """
 
-from collections import Counter
-
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.protocol.forwarding.policy import ForwardingPolicy
@@ -277,8 +275,9 @@ class Parts:
             tree.check_place(self.host.me)
         parents = [(tree.parent.node_id, tree) for tree in trees if tree.parent is not None]
         children = [(node, tree) for tree in trees for node in tree.leases.children]
-        assert self.membership.parents.counts == Counter([node for node, _ in parents])
-        assert self.children.links.counts == Counter([node for node, _ in children])
+        for counts, links in ((self.membership.parents.counts, parents), (self.children.links.counts, children)):
+            nodes = [node for node, _ in links]
+            assert counts == {node: nodes.count(node) for node in {*nodes}}
         linked: dict[bytes, set[Tree]] = {}
         for node, tree in parents + children:
             linked.setdefault(node, set()).add(tree)

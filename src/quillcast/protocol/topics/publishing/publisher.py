@@ -544,7 +544,8 @@ class Publisher:
         assert len(self.dropped) <= DROPPED_RANGES_MAX
         assert self.again is None or kept_from <= self.again.start < self.again.end <= self.sent
         assert len(self.sealed_at) == len(self.retained)
-        assert self.retained_bytes == sum(block.size for block in self.retained)
-        assert self.waiting_bytes == sum(block.size for block in self.waiting)
+        assert self.retained_bytes == sum([block.size for block in self.retained])
+        assert self.waiting_bytes == sum([block.size for block in self.waiting])
         assert all(block.last > self.admitted for block in self.waiting)
-        assert all(a.last == b.first for a, b in zip(list(self.retained), list(self.retained)[1:], strict=False))
+        firsts, lasts = [block.first for block in self.retained], [block.last for block in self.retained]
+        assert firsts[1:] == lasts[:-1]
