@@ -34,6 +34,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Invite
 from quillcast.sim.host import SimHost
+from quillcast.sim.network import isolated
 from quillcast.sim.topology import Topology
 from tests.params import kind, rest_long
 from tests.protocol.topics.village import Reader, Village
@@ -429,6 +430,36 @@ def test_an_entry_point_that_returns_while_no_manager_answers_hangs_below_its_st
     assert all(reader.payloads == ticker.sent for reader in readers.values())
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("policy", rest_long([Star(), KAry(), Chain(), Mesh()], 1, kind))
+def test_an_entry_point_that_was_cut_off_hangs_below_the_one_that_took_its_place(
+    policy: ScopePolicy, *, named: bool
+) -> None:
+    """It was never silent itself. `named`: the manager names the other one, and is lost before the cut heals."""
+    site = Site(9, policy)
+    readers, ticker = site.subscribe(site.members), Ticker(site)
+    (entry,) = site.entered()
+    if not named:
+        site.village.kill(1)
+    cut = site.village.world.cut(isolated(entry))
+    ticker.run(3 * LEASE_S)
+    if named:
+        site.village.kill(1)
+    ticker.run(2 * LEASE_S)
+    site.village.world.heal(cut)
+    ticker.run(4 * LEASE_S)
+    stand_by, parents = site.members[1], site.parents()
+    for _ in range(200):
+        ticker.run(0.1)
+        assert site.entered() == [stand_by], "one edge crosses the border"
+        assert site.parents() == parents, "nobody moves any more"
+    site.village.world.start(site.manager)
+    site.manage(ScopeManager.restored(site.saved, site.config))
+    ticker.run(20)
+    assert len(site.entered()) == 1
+    assert all(reader.payloads == ticker.sent for reader in readers.values())
+
+
 def test_an_entry_point_keeps_its_place_if_all_members_were_silent_together() -> None:
     site = Site(9, KAry())
     readers, parents, ticker = site.subscribe(site.members), site.parents(), Ticker(site)
@@ -452,7 +483,7 @@ def test_an_orphan_above_the_stand_by_finds_another_parent() -> None:
     site.village.kill(1)
     readers[stand_by] = Reader()
     site.village.subscribe(stand_by, site.name, readers[stand_by])
-    site.village.run(10)
+    site.village.run(LEASE_S / 4)  # the entry point does not doubt its orders yet
     site.move(stand_by, below)
     site.village.run(1)
     assert site.parents() == {site.members[0]: 0, below: site.members[0], stand_by: below}

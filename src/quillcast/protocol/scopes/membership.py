@@ -114,7 +114,7 @@ class ScopeMembership:
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
         self.unregistered: dict[bytes, None] = {}  # owners that must be told of the roles
-        self.doubted: dict[bytes, None] = {}  # owners whose orders may be old, for this party was silent for a lease
+        self.doubted: dict[bytes, None] = {}  # owners that may have given other orders since: there was silence
         self.seats: tuple[Contact, ...] = ()  # of this party, as a scope
 
     def begin(self, now: float) -> None:
@@ -124,10 +124,12 @@ class ScopeMembership:
 
     def returned(self) -> None:
         """This party was silent for a lease: owners may have given its place to others. Ask them with a new number."""
-        for id_, owner in self.owners.items():
-            owner.serial += 1
-            self.unregistered[id_] = None
-        self.doubted = dict.fromkeys(self.owners)
+        for id_ in self.owners:
+            self._doubt(id_)
+
+    def _doubt(self, id_: bytes) -> None:
+        self.owners[id_].serial += 1
+        self.unregistered[id_] = self.doubted[id_] = None
 
     def doubtful(self) -> dict[bytes, None]:
         """The topics in which orders may be old."""
@@ -507,11 +509,15 @@ class ScopeMembership:
             yield Send(owner.party, message)
 
     def passed(self, now: float) -> tuple[bytes, ...]:
-        """Time passed: the topics that wait for an owner that has just become silent."""
+        """Time passed: the topics that wait for an owner that has just become silent.
+
+        This party may have been cut off, and not the owner: then its orders are as old as if it had been silent itself.
+        """
         newly = [id_ for id_, at in self.heard_at.items() if now - at > self.lease_s and id_ not in self.silent]
         self.silent |= dict.fromkeys(newly)
         for id_ in newly:
             self.owners[id_].recall()
+            self._doubt(id_)
         for topic in self.roles if newly else ():
             self._assign(topic)
         return tuple(self.roles) if newly else ()
