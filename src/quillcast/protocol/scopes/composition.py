@@ -105,6 +105,8 @@ class Composition:
         self.publishing, self.subscribing = map(dict.fromkeys, self._admit())
         taking = [each for each in using if self._takes_part(each)]
         self.members = {each.label: each for each in taking}
+        self.remaining = {} if self.members else self._remaining()
+        self.members |= self.remaining
         if around.is_top:  # the overlay reaches its entry point, even if nobody subscribes there
             self.members |= {label: state.members[label] for label in state.ring}
         for label in (around.seats or ())[:1]:  # all bundles begin there
@@ -113,11 +115,26 @@ class Composition:
         self.departing = self._departing()
         self.members |= {label: state.members[label] for label in self.departing}
 
+    def _remaining(self) -> dict[int, Member]:
+        """The members through which bundles of other scopes pass, though none takes part any longer."""
+        acting = (*self._entered, *self.kept.delegates) if self.around.assignment.forwards else ()
+        members = (self.state.members[label] for label in acting if label in self.state.members)
+        return {each.label: each for each in members if self._may_forward(each)}
+
     def _departing(self) -> dict[int, None]:
-        """The peers that no longer take part, but still forward bundles in transit."""
+        """The members that no longer take part, but still forward bundles in transit."""
         ends, known = self._ends() if self.kept.records else (), self.state.members
         members = [known[label] for label in ends if label in known and label not in self.members]
-        return {each.label: None for each in members if not each.party.managed and self.topic not in each.refused}
+        return {each.label: None for each in members if self._may_forward(each)}
+
+    def _may_forward(self, member: Member) -> bool:
+        """May it forward though it takes no part? A scope says itself that it does: it may have turned to another."""
+        return self.topic in member.roles if member.party.managed else self.topic not in member.refused
+
+    @property
+    def _entered(self) -> tuple[int, ...]:
+        """The entry points at which bundles enter, without the stand-bys."""
+        return self.kept.entries[: self.config.entry_points]
 
     def _ends(self) -> dict[int, None]:
         """The members at the two ends of channels."""
@@ -152,6 +169,8 @@ class Composition:
         return role.publishes
 
     def _labels(self, doing: Doing) -> list[int]:
+        if self.remaining:
+            return [*self.remaining] if doing == "subscribes" else []
         labels = self._doing(self.members.values(), doing)
         return [label for label in labels if label in self.subscribing] if doing == "subscribes" else labels
 
@@ -177,7 +196,7 @@ class Composition:
         able = able or tuple(self._labels("subscribes") or self._staying())
         askers = [sender.party.id for sender in self.senders]
         askers += [self.around.parent] if self.around.parent is not None else []
-        acting = self.kept.entries[: self.config.entry_points]
+        acting = self._entered
         seats = tuple(label for label in self.around.seats or () if label in self.members)
         chosen = seats if self._begins_here() else self._nearest(able, askers, acting)
         entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
@@ -292,7 +311,7 @@ class Composition:
         """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""
         publishing = self._labels("publishes")
         comes_in = self.senders or self._begins_at_entry
-        entries = self.kept.entries[: self.config.entry_points] if comes_in and not self._incoming else ()
+        entries = self._entered if comes_in and not self._incoming else ()
         return Group(
             self._staying(),
             tuple(sorted({*publishing, *entries})),
@@ -442,13 +461,19 @@ class Composition:
         return (Carrier(self.state.scope.name, policy), *self.around.assignment.carriers)
 
     def _forwarding(self) -> frozenset[int]:
-        """The members that have to receive what others send, to pass it on over channels or out of the scope."""
+        """The members that have to receive what others send, to pass it on over channels or out of the scope.
+
+        A member scope learns by this that it is to forward until others do, should no member of its own take part.
+        """
         channels = [each for each in self._all_channels() if self.kept.records]
-        relays = frozenset(each.source for each in channels) & {each.target for each in channels}
+        entered = [label for label in self._entered if self._is_scope(label)]
+        relays = frozenset(each.source for each in channels) & {*entered, *(each.target for each in channels)}
+        leaving = [label for label in self._ends() if label in self.departing and self._is_scope(label)]
+        through = (*self._entered, *self.kept.delegates) if self.around.assignment.forwards else ()
         group = self._group()
         only = [label for label in group.receivers if label not in self.subscribing]
         outwards = [label for label in only if any(each != label for each in group.senders)]
-        return relays.union(outwards)
+        return relays.union(outwards, leaving, through)
 
     def _around(self) -> tuple[Circle, ...]:
         """The domains in which the entry point speaks for this one."""
@@ -649,7 +674,7 @@ class Composition:
 
     def specification(self, sender: bytes) -> Spec:
         """The answer to this sender, which asks for a channel into this scope."""
-        entries = self.kept.entries[: 1 if self._incoming else self.config.entry_points]
+        entries = self._entered[: 1 if self._incoming else None]
         n, rates, filter_ = len(entries), self._agreed(sender), self.entering.filter
         filters = (both(filter_, Modulo(n, (k,)) if n > 1 else None) for k in range(n))
         parts = tuple(

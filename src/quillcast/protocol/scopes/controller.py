@@ -75,8 +75,7 @@ class LocalController:
     def take_part(self, *roles: Role) -> list[ScopeEffect]:
         """Publish or subscribe; with neither, stop taking part in the topic."""
         for role in roles:
-            takes_part = role.publishes or role.subscribes or role.has_publishers
-            self.membership.set_role(role.topic, role if takes_part else None)
+            self.membership.set_role(role.topic, role if role.takes_part else None)
         return self._settle()
 
     def received(self, message: ControlMessage, now: float) -> list[ScopeEffect]:

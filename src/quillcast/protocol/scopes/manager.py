@@ -74,6 +74,7 @@ class ScopeManager:
         self.known_roots: tuple[RootScope, ...] = ()
         self.former_owners: tuple[Party, ...] = ()  # of which the scope's file no longer makes it a member
         self.orders = OrderBook(state)
+        self.behind: dict[int, None] = {}  # members that missed bundles at their last keep-alive, where channels change
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
         self.swaps.restore(state.topics)
         self.stopped: dict[bytes, str] = {}  # why the policies of topics were stopped
@@ -314,7 +315,7 @@ class ScopeManager:
     def _cascade(self, topic: bytes) -> None:
         """Register with a superscope for what the members want, unless this is the topic's root scope."""
         kept = self.state.topics.get(topic)
-        if kept is None or kept.root == self.state.scope.id or not self.members.can_carry(topic):
+        if kept is None or kept.root == self.state.scope.id:
             self.membership.set_role(topic, None)
             return
         roles = [role for role in self.members.roles(topic) if role.root == kept.root]
@@ -324,7 +325,23 @@ class ScopeManager:
         has_publishers = counted and any(role.has_publishers for role in roles)
         head = self._head(topic)
         role = Role(topic, kept.root, publishes, subscribes, kept.name, tree_only, reliable, has_publishers, head=head)
-        self.membership.set_role(topic, role)
+        self.membership.set_role(topic, role if roles or self._remains(topic) else None)
+
+    def _remains(self, topic: bytes) -> bool:
+        """Does the scope forward for others in a topic in which no member takes part?"""
+        return topic in self.state.topics and bool(self._composition(topic).remaining)
+
+    def _release(self, topic: bytes) -> None:
+        """End the scope's part in a topic if no member has a role in it, or forwards for others."""
+        if not self.members.roles(topic) and not self._remains(topic):
+            self._forget(topic)
+            self._cascade(topic)
+
+    def _forget(self, topic: bytes) -> None:
+        self.state.topics.pop(topic, None)
+        self.measuring.forget_topic(topic)
+        self.swaps.forget(topic)
+        self.stopped.pop(topic, None)
 
     # ---- with members and clients
 
@@ -365,12 +382,9 @@ class ScopeManager:
         """Members' roles in these topics changed. A topic has the root scope that its first member names."""
         for topic in topics:
             roles, kept = self.members.roles(topic), self.state.topics.get(topic)
-            if not roles:
-                self.state.topics.pop(topic, None)
-                self.measuring.forget_topic(topic)
-                self.swaps.forget(topic)
-                self.stopped.pop(topic, None)
-            elif kept is None or kept.root not in [role.root for role in roles]:
+            if not roles and not self._remains(topic):
+                self._forget(topic)
+            elif roles and (kept is None or kept.root not in [role.root for role in roles]):
                 self.state.topics[topic] = Topic(roles[0].root, _name(topic, roles))
             self._cascade(topic)
         self._mark(topics)
@@ -392,6 +406,9 @@ class ScopeManager:
         serial = member.serial if member is not None else 0
         yield Send(message.member, Heard(self.state.scope.id, self.state.epoch, serial))
         if member is not None:
+            self.behind.pop(member.label, None)
+            if message.behind:
+                self.behind[member.label] = None
             if message.epoch == self.state.epoch:
                 self.swaps.heard(member.label, message.number, self.now, behind=message.behind)
             yield from self.orders.repeat(member.label, (message.epoch, message.number))
@@ -404,6 +421,7 @@ class ScopeManager:
             self.measuring.forget_member(id_)
             self._mark(self.orders.parts.get(member.label, ()))  # also where it only forwarded bundles in transit
             self.orders.remove(member.label)
+            self.behind.pop(member.label, None)
             self._change_keys()
             self._choose_ring()
             self._roles_changed(member.roles)
@@ -463,7 +481,7 @@ class ScopeManager:
         self._mark(self.measuring.passed(now))
         self.requests.beat()
         yield from self.measuring.measure_again(now)
-        yield from self.membership.beat()
+        yield from self.membership.beat(behind=bool(self.behind))
 
     # ---- what follows
 
@@ -528,6 +546,7 @@ class ScopeManager:
     def _compose(self, topic: bytes) -> None:
         parts = dict[int, Part]()
         between_members = False
+        self._release(topic)
         if (kept := self.state.topics.get(topic)) is not None:
             policy = self.config.policy(kept.name)
             self.swaps.want(topic, policy and of_topic(policy, topic), self.now)
@@ -628,7 +647,8 @@ class ScopeManager:
         assert self.orders.parts.keys() == state.members.keys()
         self.orders.check()
         for topic, kept in state.topics.items():
-            assert any(role.root == kept.root for role in self.members.roles(topic)), topic.hex()
+            roots = [role.root for role in self.members.roles(topic)]
+            assert kept.root in roots or self._remains(topic), topic.hex()
             ends = {end for channel in kept.channels for end in (channel.source, channel.target)} - {ALL}
             assert {*kept.entries, *kept.delegates, *ends} <= state.members.keys(), topic.hex()
 

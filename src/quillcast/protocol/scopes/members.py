@@ -161,10 +161,6 @@ class Members:
         """The members' roles in a topic."""
         return [role for each in self.using(topic) if (role := each.roles.get(topic)) is not None]
 
-    def can_carry(self, topic: bytes) -> bool:
-        """Does any member take part in the topic?"""
-        return any(topic in each.roles for each in self.using(topic))
-
     def at_other_root(self, topic: bytes, root: bytes) -> list[Member]:
         """Members that name another root scope for the topic."""
         using = self.using(topic)

@@ -110,7 +110,7 @@ class ScopeMembership:
     def __init__(self, me: Party, owners: dict[bytes, Owner], lease_s: float) -> None:
         self.me, self.owners, self.lease_s = me, owners, lease_s
         self.proof: Succession | None = None  # of a scope: the proof that its manager runs here
-        self.roles: dict[bytes, Role] = {}
+        self.roles = {topic: role for owner in owners.values() for topic, role in owner.roles.items()}
         self.heard_at: dict[bytes, float] = {}
         self.silent: dict[bytes, None] = {}
         self.unregistered: dict[bytes, None] = {}  # owners that must be told of the roles

@@ -74,6 +74,11 @@ class Role(Message, frozen=True):
     unusable: Annotated[str, Meta(max_length=WHY_MAX)] = ""
     """Why a peer cannot use a filter that it was ordered; empty if it can."""
 
+    @property
+    def takes_part(self) -> bool:
+        """Does the member take part? A scope that no longer does keeps a role as long as it forwards for others."""
+        return self.publishes or self.subscribes or self.has_publishers
+
 
 class Succession(Message, frozen=True, tag=101):
     """This peer runs the scope's manager since this epoch. A peer that runs it under an earlier one has to end."""
@@ -159,7 +164,7 @@ class Alive(Message, frozen=True, tag=91):
     epoch: Number
     number: Number
     behind: bool = False
-    """Does it miss bundles of a topic whose policy changes?"""
+    """Does it, or a member of it, miss bundles of a topic whose policy changes?"""
 
 
 class Deregistration(Message, frozen=True, tag=92):

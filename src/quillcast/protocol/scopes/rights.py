@@ -57,7 +57,8 @@ class Entitlements:
             denied = dict(self.refusals(member, role))
             if denied:
                 refused[topic] = role
-            if (left := _without(role, denied)) is not None:
+            left = _without(role, denied)
+            if left.takes_part or (member.party.managed and not role.takes_part):
                 roles[topic] = left
         old = member.roles, member.refused
         member.set_roles(roles, refused)
@@ -93,12 +94,11 @@ class Entitlements:
         self.told.pop(id_, None)
 
 
-def _without(role: Role, denied: Mapping[Doing, str]) -> Role | None:
+def _without(role: Role, denied: Mapping[Doing, str]) -> Role:
     """What is left of a role."""
-    left = msgspec.structs.replace(
+    return msgspec.structs.replace(
         role,
         publishes=role.publishes and "publishes" not in denied,
         has_publishers=role.has_publishers and "publishes" not in denied,
         subscribes=role.subscribes and "subscribes" not in denied,
     )
-    return left if left.publishes or left.has_publishers or left.subscribes else None

@@ -242,7 +242,6 @@ class TreeMembership:
 
     def _note_asked(self, topic: bytes, to: Contact) -> None:
         self.asked = self.asked or {}
-        self.asked = self.asked or {}
         asked = self.asked.setdefault(topic, {})
         asked[to.node_id] = to
         if len(asked) > ASKED_MAX:

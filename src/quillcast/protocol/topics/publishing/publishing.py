@@ -104,12 +104,15 @@ class Publishing:
         return self.known.permissions.why_not(publisher.descriptor, "publishes")
 
     def topics(self) -> dict[bytes, Descriptor]:
-        """Return the topics with publishers that are open, or have events to send."""
+        """Return the topics with publishers that are open, or have events to send.
+
+        A source passes its events on until they are stable: other peers may get them later than the first that does.
+        """
         return {
             topic: each.descriptor
             for topic, publishers in self.publishers.items()
             for each in publishers.values()
-            if not each.closed or each.admitted < each.next
+            if not each.closed or each.admitted < each.next or (each.unfinished and each.term.of_source)
         }
 
     def bounds_changed(self) -> None:
