@@ -399,7 +399,6 @@ def test_state_is_changed_by_methods_of_the_object_that_owns_it() -> None:
     found = [
         what
         for name, tree in modules()
-        if not name.startswith("quillcast.protocol.scopes.")
         for what in changed_elsewhere(
             name,
             tree,

@@ -125,7 +125,7 @@ class Members:
         self.rights.forget(id_)
         if label is None:
             return None
-        member = self.state.members.pop(label)
+        member = self.state.remove_member(label)
         for topic in dict.fromkeys((*member.roles, *member.refused)):
             self._forget_user(topic, label)
         return member

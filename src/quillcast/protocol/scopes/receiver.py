@@ -37,7 +37,7 @@ class Receiver:
         """A sender is gone: the topics in which it sent."""
         self.answers.pop(id_, None)
         self.heard_at.pop(id_, None)
-        sender = self.state.senders.pop(id_, None)
+        sender = self.state.forget_sender(id_)
         return sender.topics if sender is not None else ()
 
     def rates(self) -> dict[bytes, tuple[Rate, ...]]:

@@ -316,6 +316,10 @@ class ScopeState(msgspec.Struct):
         member = self.members[label] = Member(label, party, 0, {})
         return member
 
+    def remove_member(self, label: int) -> Member:
+        """Remove a member, and return it."""
+        return self.members.pop(label)
+
     def keep_proof(self, scope: bytes, proof: Succession) -> None:
         """The manager of a scope that is a member runs there."""
         self.proofs[scope] = proof
@@ -323,6 +327,10 @@ class ScopeState(msgspec.Struct):
     def keep_sender(self, sender: Sender) -> None:
         """A party asked for channels into the scope."""
         self.senders[sender.party.id] = sender
+
+    def forget_sender(self, id_: bytes) -> Sender | None:
+        """A sender is gone. Return what it said last, if it said anything."""
+        return self.senders.pop(id_, None)
 
     def assign_label(self) -> int:
         """A label that no member had in this epoch."""
