@@ -408,8 +408,8 @@ MUTANTS = (
         "referrals-without-end",
         "A peer that full peers send to and fro asks no more of them until its time has run out.",
         "protocol/topics/membership/membership.py",
-        "        if followed < REFERRALS_MAX:\n",
-        "        if True:\n",
+        "        if followed < REFERRALS_MAX and ",
+        "        if ",
         "protocol/topics/test_membership.py::test_two_that_are_full_and_name_each_other_do_not_keep_a_peer_busy",
     ),
     Mutant(
@@ -561,7 +561,7 @@ MUTANTS = (
         "joins-not-withdrawn",
         "A peer that was asked in vain no longer looks for a parent on the child's account.",
         "protocol/topics/membership/membership.py",
-        "            self.host.send(other, JoinWithdrawn(tree.topic, number))\n",
+        "            self.host.send(other, JoinWithdrawn(topic, self.moves.settle(topic)))\n",
         "            pass\n",
         "protocol/topics/test_membership.py::test_peers_that_did_not_answer_hear_that_nobody_waits_for_them",
     ),
@@ -1570,10 +1570,8 @@ MUTANTS = (
         "ring-through-whoever-answers-first",
         "A member of several scopes reaches the ring through the first of them that may still answer.",
         "protocol/scopes/membership.py",
-        """        if self.is_waiting:
-            return ()
-        return next(""",
-        """        return next(""",
+        "        return None if self.is_waiting else next(",
+        "        return next(",
         "protocol/scopes/test_manager.py::"
         "test_a_party_with_several_owners_waits_for_the_one_that_it_prefers_before_it_goes_to_the_ring_through_another",
     ),

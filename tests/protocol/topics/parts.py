@@ -39,7 +39,7 @@ class Line(Pastry):
     Once it is `open`, keys count, and peers of the leaf set.
     """
 
-    active = True
+    active, awaits_invitation = True, False
 
     def __init__(self, host: RecordingHost, neighbours: Neighbours, contacts: tuple[Contact, ...]) -> None:
         super().__init__(host, OverlayConfig(), neighbours, CODEC)

@@ -279,6 +279,23 @@ def test_a_lease_that_ends_for_lack_of_memory_ends_in_the_peers_other_topics_tha
     assert held == [False, False, True]
 
 
+def test_a_lease_ends_in_other_topics_only_if_its_peer_is_lost_and_behind_there(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    short, news = [world.root(Descriptor(name, Settings(slow="cut"))) for name in ("weather", "news")]
+    children = [world.child(tree, CAROL) for tree in (short, news)]
+    for tree, child, events in zip((short, news), children, (20, 1), strict=True):
+        fill(world, tree, events=events)
+        take_out(tree, CAROL.node_id)
+        move = Move(CAROL.node_id, 7) if tree is short else None
+        tree.open_leases().orphan(child, CONFIG.lease_s, (CAROL.node_id,), move=move)
+    flow_control.release(BOB.node_id, 10, short.topic)
+    world.host.time += CONFIG.patience_s
+    world.dispatch.timer(PatienceOver())
+    assert not short.leases.orphaned
+    assert news.leases.orphaned, "it moved, and may have arrived elsewhere"
+
+
 def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Parts, flow_control: FlowControl) -> None:
     tree = world.root(Descriptor("weather", Settings(slow="cut")))
     child = world.child(tree, CAROL)

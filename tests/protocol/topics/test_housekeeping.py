@@ -15,6 +15,7 @@ from quillcast.protocol.topics.state.effects import (
     PlaceTaken,
     RefuseRequest,
     RootHere,
+    TermChosen,
 )
 from quillcast.protocol.topics.state.link_reports import ParentReport, encode
 from quillcast.protocol.topics.state.schedule import HousekeepingDue
@@ -28,7 +29,7 @@ def test_a_candidate_that_is_alone_becomes_root_and_answers_waiting_requests(wor
     world.terms.keep(tree)
     world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
     assert tree.root is not None
-    assert world.ordered == [PlaceTaken(tree.topic), RootHere(tree.topic)]
+    assert world.ordered == [TermChosen(tree.topic, tree.term), PlaceTaken(tree.topic), RootHere(tree.topic)]
     assert (BOB, "RootIs") in world.sent
     assert world.candidacies.by_topic == {}
 

@@ -6,6 +6,7 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.messages import Join, Refused
 from quillcast.protocol.topics.root_messages import Create, FindRoot, NotRoot
+from quillcast.protocol.topics.state.effects import LeaveIfIdle
 from tests.protocol.recording import BOB, CAROL
 from tests.protocol.topics.parts import BY_SOURCE, DESCRIPTOR, Parts
 
@@ -75,7 +76,7 @@ def test_a_peer_that_leaves_ends_its_part_in_every_tree(world: Parts) -> None:
     assert [kind for to, kind in world.sent if to == child.contact] == ["Orphaned"]
     world.leaving.end()
     assert list(tree.leases.children) == []
-    assert (BOB, "Leave") in world.sent
+    assert world.ordered[-1] == LeaveIfIdle(tree.topic, anyway=True)
 
 
 def test_a_source_that_leaves_ends_its_stream(world: Parts) -> None:

@@ -9,7 +9,7 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.forwarding.discarding import lose
 from quillcast.protocol.security.access import entry, key_of
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.membership.membership import REFERRALS_MAX, UNANSWERED, JoinTimeout
+from quillcast.protocol.topics.membership.membership import ASKED_MAX, REFERRALS_MAX, UNANSWERED, JoinTimeout
 from quillcast.protocol.topics.messages import Accepted, Have, Join, JoinWithdrawn, Leave, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.policy.channels import take_out
 from quillcast.protocol.topics.root.replication import RivalDue
@@ -306,6 +306,7 @@ def test_an_answer_to_a_former_invitation_moves_nobody(world: Parts) -> None:
     membership.accepted(CAROL, Accepted(tree.topic, FIRST, 0, (CAROL.node_id,), ()))
     membership.move([tree.topic], BOB)
     former = membership.invited[tree.topic].number
+    membership.declined(tree.topic, BOB)
     membership.moves.settle(tree.topic)
     membership.move([tree.topic], BOB)
     answer = Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (), child_number=former)
@@ -340,6 +341,65 @@ def test_peers_that_did_not_answer_hear_that_nobody_waits_for_them(world: Parts,
     word = JoinWithdrawn(tree.topic, membership.moves.of(tree.topic))
     assert withdrawn == [(BOB, word)] if found else [(BOB, word), (DAVE, word)]
     assert membership.asked == {}
+
+
+def test_two_peers_that_ask_each_other_do_not_wait_for_each_other(world: Parts) -> None:
+    membership, tree = world.membership, world.tree()
+    tree.await_parent(Join(tree.topic, BOB, number=8), 0.0)
+    tree.begin_attempt()
+    membership.join_directly([tree], BOB, lost=b"")
+    world.host.sent.clear()
+    membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    assert [(to, type(message)) for to, message in world.host.sent] == [(BOB, JoinWithdrawn)]
+    world.host.sent.clear()
+    world.repair._refused(CAROL, Refused(tree.topic, "full", (BOB,)))
+    assert world.host.sent == [], "nor does it ask one that waits for it"
+
+
+def test_a_peer_withdraws_from_the_first_that_it_asked_when_they_become_too_many(world: Parts) -> None:
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    others = [Contact(bytes([number]) * 16, f"127.0.0.1:{number}") for number in range(1, ASKED_MAX + 2)]
+    for other in others:
+        membership.join_directly([tree], other, lost=b"")
+    ((first, word),) = [(to, word) for to, word in world.host.sent if isinstance(word, JoinWithdrawn)]
+    assert first == others[0]
+    assert joined_since(membership.join_message(tree, fault=False).number, word.number)
+
+
+def test_a_repeated_invitation_leaves_the_answer_to_the_first_one_good(world: Parts) -> None:
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    membership.accepted(CAROL, Accepted(tree.topic, FIRST, 0, (CAROL.node_id,), ()))
+    membership.move([tree.topic], BOB)
+    first = membership.invited[tree.topic].number
+    membership.moves.moves += 1  # by another topic
+    membership.move([tree.topic], BOB)
+    membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (), child_number=first))
+    assert tree.parent == BOB
+
+
+def test_a_parent_says_the_number_of_a_lost_child_that_an_old_join_brings_back(world: Parts) -> None:
+    tree = world.root()
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, number=8))
+    world.children.lost(BOB)
+    world.joins.adopt(Join(tree.topic, BOB, None, tree.descriptor.digest, number=7))
+    (*_, last) = [message for _, message in world.host.sent if isinstance(message, Accepted)]
+    assert last.child_number == 8 == tree.leases.children[BOB.node_id].number
+
+
+def test_a_newcomer_that_is_root_or_has_stopped_asking_waits_for_no_invitation(world: Parts) -> None:
+    world.ring.awaits_invitation = True
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    membership.join(tree)
+    assert world.ring.routed == []
+    tree.stop_joining()
+    world.host.sent.clear()
+    membership.move([tree.topic], BOB)
+    assert world.host.sent == []
+    membership.join(tree)
+    assert world.ring.routed != []
 
 
 def test_a_peer_that_only_a_withdrawn_join_needed_leaves(world: Parts) -> None:

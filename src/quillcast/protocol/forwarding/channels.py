@@ -153,14 +153,6 @@ class Channel:
         """Where it leads from now on, and what enters."""
         self.sink, self.filter = sink, filter_
 
-    def offer(self, bundle: Bundle, log: Log) -> None:
-        """Pass on the log's latest bundle, after what waits before it."""
-        if self.cursor + 1 != log.end or self.filter is not None or self.backlog:
-            self.advance(log)
-        elif self.sink.room() > 0:  # the common case, at less than half the cost
-            self.cursor += 1
-            self.sink.take(bundle)
-
     def advance(self, log: Log) -> None:
         """Pass on what waits, the backlog first, while there is room."""
         room, take = self.sink.room, self.sink.take if self.filter is None else self._pass
@@ -238,6 +230,17 @@ class Channel:
         """What waits for room: the backlog, and what is in the log."""
         yield from self.backlog
         yield from log.after(self.cursor)
+
+
+def offer(channels: Iterable[Channel], bundle: Bundle, log: Log) -> None:
+    """Pass the log's latest bundle on to each channel, after what waits there before it."""
+    serial = log.end - 1
+    for channel in channels:
+        if channel.cursor != serial or channel.filter is not None or channel.backlog:
+            channel.advance(log)
+        elif channel.sink.room() > 0:  # the common case, at less than half the cost
+            channel.cursor = serial + 1
+            channel.sink.take(bundle)
 
 
 def _position(bundle: Bundle) -> tuple[Term, int]:

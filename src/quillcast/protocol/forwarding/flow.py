@@ -14,7 +14,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Term, new_tuple
 from quillcast.core.interning import EMPTY
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
-from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.channels import Channel, offer
 from quillcast.protocol.forwarding.ledger import runs_of
 from quillcast.protocol.forwarding.log import Budget, Log
 from quillcast.protocol.forwarding.milestones import NO_ARRIVAL, Came
@@ -168,8 +168,9 @@ class Flow:
         if self.live(term) is not None:
             raise ValueError(f"{term} goes on already")
         self.others = self.others or {}
-        self.others[term] = stream = (OwnSourceStream if here else SourceStream)(term, start)
-        stream.keeps = not term.best_effort
+        self.others[term] = stream = (OwnSourceStream if here else SourceStream)(
+            term, start, keeps=not term.best_effort
+        )
         return stream
 
     def conclude(self, term: Term, end: int) -> None:
@@ -275,8 +276,7 @@ class Flow:
             self.log = Log(self.log.budget)  # its first bundle
         log = self.log
         log.append(bundle)
-        for channel in self.channels:
-            channel.offer(bundle, log)
+        offer(self.channels, bundle, log)
         return True
 
     def restore(self, bundle: Bundle) -> bool:
@@ -434,5 +434,4 @@ def _runs(bundles: Iterable[Bundle]) -> Iterator[tuple[Term, int, int]]:
             yield term, first, last
             term, first = envelope.term, envelope.first
         last = bundle.last
-    yield term, first, last
     yield term, first, last

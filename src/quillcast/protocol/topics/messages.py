@@ -163,7 +163,7 @@ class Refused(Message, frozen=True, tag=44):
     """Denied: the credential of the warrant in your Join; empty: it had none. Others may be accepted."""
 
 
-class JoinWithdrawn(Message, frozen=True, tag=135):
+class JoinWithdrawn(Message, frozen=True, tag=122):
     """I no longer wait for you to be my parent in this topic. `number`: of my last Join that this is about."""
 
     topic: WireId

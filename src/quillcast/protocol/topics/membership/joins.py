@@ -207,8 +207,9 @@ def _is_of_another_life(tree: Tree, join: Join) -> bool:
 
 def _number_of(tree: Tree, join: Join) -> int:
     """Return the number of the move by which the child will be in the table: an old Join may follow a later one."""
-    former = tree.leases.children.get(join.child.node_id)
-    number = former.number if former is not None else 0
+    node, sends_only = join.child.node_id, join.sends_only and (tree.by_source or bool(join.streams))
+    former = (None if sends_only else tree.leases.orphaned.get(node)) or tree.leases.children.get(node)
+    number = former.move.number if former is not None and former.move is not None else 0
     return max(number, join.number) if same_life(number, join.number) else join.number or number
 
 

@@ -66,7 +66,7 @@ class Invitation(NamedTuple):
 
     by: bytes
     until: float
-    number: int  # of the move to that peer
+    number: int  # of the first Join to that peer since then
 
 
 class JoinTimeout(Timer, frozen=True):
@@ -139,7 +139,7 @@ class TreeMembership:
             self._ask_overlay(tree, fault=False)
 
     def _awaits_invitation(self, tree: Tree) -> bool:
-        newcomer = tree.parent is None and not (tree.lost_parent or tree.fallbacks)
+        newcomer = tree.joining and not (tree.attached or tree.lost_parent or tree.fallbacks)
         return newcomer and tree.attempt == 1 and self.ring.awaits_invitation
 
     def join_again(self, tree: Tree) -> None:
@@ -159,7 +159,7 @@ class TreeMembership:
         (`timed_out`).
         """
         followed = self.referrals.get(tree.topic, 0)
-        if followed < REFERRALS_MAX:
+        if followed < REFERRALS_MAX and other.node_id not in tree.waiting:
             self.referrals = self.referrals or {}
             self.referrals[tree.topic] = followed + 1
             self.join_directly([tree], other, lost=b"")
@@ -169,7 +169,7 @@ class TreeMembership:
         if tree.attempt > UNANSWERED + 1 and tree.leases.children:
             self.dispatch.order(NobodyAnswers(tree.topic))
         beside = self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if tree.attempt > UNANSWERED else ()
-        others = [each for each in beside if each.node_id != self.host.me]
+        others = [each for each in beside if each.node_id not in (self.host.me, *tree.waiting)]
         if others:
             self.host.trace(Mark("asked_beside_root"))
             other = others[tree.attempt % len(others)]
@@ -235,6 +235,7 @@ class TreeMembership:
             self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
+        self._withdraw(tree.topic, [node for node in tree.waiting if node in self.asked.get(tree.topic, EMPTY)])
         if self._awaits_invitation(tree):
             self.enter_overlay(tree)
         else:
@@ -245,18 +246,21 @@ class TreeMembership:
         asked = self.asked.setdefault(topic, {})
         asked[to.node_id] = to
         if len(asked) > ASKED_MAX:
-            del asked[next(iter(asked))]
+            self._withdraw(topic, [next(iter(asked))])
 
-    def _withdraw(self, tree: Tree) -> None:
+    def _withdraw(self, topic: bytes, nodes: Iterable[bytes]) -> None:
         """Tell peers that were asked directly and have not answered that this one no longer waits for them.
 
         Until then each of them needs the topic for its child, and asks others, which need it for that peer.
         """
-        asked = self.asked.pop(tree.topic, {})
-        number = self.moves.settle(tree.topic) if asked else 0
-        for other in asked.values():
+        asked = self.asked.get(topic, EMPTY)
+        for other in [asked.pop(node) for node in list(nodes)]:
             self.host.trace(Mark("join_withdrawn"))
-            self.host.send(other, JoinWithdrawn(tree.topic, number))
+            self.host.send(other, JoinWithdrawn(topic, self.moves.settle(topic)))
+
+    def _withdraw_all(self, topic: bytes) -> None:
+        self._withdraw(topic, self.asked.get(topic, EMPTY))
+        self.asked.pop(topic, None)
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """Ask a parent known beforehand, in one message for all these topics."""
@@ -376,7 +380,7 @@ class TreeMembership:
         a lease for it.
         """
         trees = [self.trees.by_topic[topic] for topic in topics if topic in self.trees.by_topic]
-        if waiting := [tree for tree in trees if self._awaits_invitation(tree)]:
+        if waiting := [tree for tree in trees if tree.needed and self._awaits_invitation(tree)]:
             self.join_directly(waiting, to, lost=b"", whole=whole)
         follow = [tree for tree in trees if tree.parent is not None and tree.parent.node_id != to.node_id]
         follow = [tree for tree in follow if not self._awaits_other(tree.topic, to.node_id)]
@@ -385,7 +389,9 @@ class TreeMembership:
         joins = [self.join_message(tree, fault=False, whole=whole, moved=True) for tree in follow]
         until = self.host.now() + self.config.join_timeout_s
         for tree, join in zip(follow, joins, strict=True):
-            self.invited[tree.topic] = Invitation(to.node_id, until, join.number)
+            former = self.invited.get(tree.topic)
+            number = former.number if former is not None and former.by == to.node_id else join.number
+            self.invited[tree.topic] = Invitation(to.node_id, until, number)
             self.note_former(tree.topic, to.node_id)  # once it adopts this peer, a lease continues there
         self.host.send(to, Rejoin(self.host.contact, b"", joins))
 
@@ -437,7 +443,7 @@ class TreeMembership:
         )  # fmt: skip
         self.terms.heard_of(tree, message.term)
         if new:
-            self.moves.moves += 1
+            self.moves.come()
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.progress.tell_parent(tree, parent)
@@ -461,7 +467,7 @@ class TreeMembership:
         subscription wants these, it is asked now.
         """
         tree.settle()
-        self._withdraw(tree)
+        self._withdraw_all(tree.topic)
         if not tree.served:
             if tree.receives:  # a child joined while this peer joined as one that only publishes
                 self.join(tree)
@@ -631,7 +637,7 @@ class TreeMembership:
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and looks for no other
-        self._withdraw(tree)
+        self._withdraw_all(tree.topic)
         self.former.pop(tree.topic, None)
         self.came_from.pop(tree.topic, None)
         self.referrals.pop(tree.topic, None)

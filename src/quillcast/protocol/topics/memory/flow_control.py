@@ -370,7 +370,7 @@ class FlowControl:
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, total(tree)))
             return False
         self._end(tree, holder, now)
-        if isinstance(holder, Child | OrphanedLease):
+        if isinstance(holder, Child) or (isinstance(holder, OrphanedLease) and holder.is_lost):
             self._end_elsewhere(tree, holder.contact.node_id, now)
         return True
 
@@ -447,5 +447,5 @@ def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]
     child, lease = tree.leases.children.get(node), tree.leases.orphaned.get(node)
     if child is not None and not child.is_cut and child.progress[1] < total(tree) and child.is_stalled(now):
         yield child
-    if lease is not None:
+    if lease is not None and lease.is_lost and reached(tree, lease.needed_from) < total(tree):
         yield lease

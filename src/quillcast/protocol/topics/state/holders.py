@@ -386,6 +386,12 @@ class OrphanedLease:
             self.named_from = 0.0
         return begins
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its child is lost, and did not move in good order."""
+        node = self.contact.node_id
+        return node in self.awaited and self.awaited[node] is None
+
     def arrived(self, move: Move) -> None:
         """Stop waiting for a peer that reports for itself again, or has left, by a move that is not an earlier one.
 

@@ -78,6 +78,10 @@ class MoveCount:
         self.asked = self.moves + 1
         return self.of(topic) + 1
 
+    def come(self) -> None:
+        """Count a parent that accepted this peer."""
+        self.moves += 1
+
     def settle(self, topic: bytes) -> int:
         """Give up a place, so that the next request gets a higher number than all former ones. Return the last one."""
         self.moves = max(self.moves, self.asked)
