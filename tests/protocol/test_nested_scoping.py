@@ -308,7 +308,7 @@ def test_only_who_is_to_send_into_a_site_is_told_the_key_of_its_group() -> None:
     (manager, _), stranger = nested.village.peers[1].scoping.managers[south.id], nested.village.peers[0].host.contact
     senders, invitation = dict(manager.state.senders), manager.state.invitation(stranger.node_id)
     for shown in (b"", invitation):
-        asks = ChannelRequest(south.id, Party(stranger.node_id, stranger), 1, (topic,), invitation=shown)
+        asks = ChannelRequest(south.id, Party(stranger.node_id, stranger), 1, (topic,), invitations=(shown,))
         nested.village.act(0, lambda peer, asks=asks: peer.host.send(south.contact, Control(south.id, asks)))
     nested.village.run(0.5)
     assert senders.keys() == manager.state.senders.keys() == manager.receiver.answers.keys()

@@ -307,16 +307,67 @@ def test_an_entry_point_stays_while_others_are_hardly_nearer() -> None:
 
 def test_both_sides_agree_on_the_lower_rate() -> None:
     network = Network()
-    q = network.add_scope("Q", entering=lambda topic: Entering(bytes_per_s=1000))
+    network.add_scope("P")
+    q = network.add_scope("Q", ["P"], entering=lambda topic: Entering(bytes_per_s=1000))
     network.add_peer("C", ["Q"])
-    network.role("C", T, "Q", subscribes=True)
+    network.role("C", T, "P", subscribes=True)
     network.settle()
+    shown = (manager(network, "P").state.invitation(scope("Q").id),)
     for most, granted in ((0, 1000), (500, 500), (2000, 1000)):
         rates = (Rate(scope("P").id, T, most),) if most else ()
-        request = ChannelRequest(scope("Q").id, peer("S"), most + 1, (T,), rates)
+        request = ChannelRequest(scope("Q").id, peer("S"), most + 1, (T,), rates, shown)
         sent = [each.message for each in q.received(request, 0.0) if isinstance(each, Send)]
         (told,) = [message for message in sent if isinstance(message, ChannelAnswer)]
         assert [part.rates for _, spec in told.specs for part in spec.parts] == [(Rate(q.state.scope.id, T, granted),)]
+
+
+@pytest.mark.parametrize("invited", [True, False])
+def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_them(*, invited: bool) -> None:
+    network = Network()
+    network.add_scope("P")
+    q = network.add_scope("Q", ["P"])
+    network.add_peer("C", ["Q"])
+    network.role("C", T, "P", subscribes=True)
+    shown = manager(network, "P").state.invitation(scope("Q").id if invited else peer("C").id)
+    assert q.received(ChannelRequest(scope("Q").id, peer("S"), 1, (T,), (), (shown,)), 0.0) == []
+    assert list(q.receiver.early) == [peer("S").id]
+    network.settle()
+    assert (peer("S").id in q.state.senders) == invited
+    assert list(q.receiver.early) == ([] if invited else [peer("S").id])
+
+
+def test_orders_of_an_owner_that_refuses_a_party_are_not_in_doubt() -> None:
+    """Another owner decides its place by then."""
+    network, refused = Network(), list[str]()
+    network.add_scope("W", refusal=lambda party, attributes, token: "no" if party.name in refused else "")
+    network.add_scope("V")
+    network.add_peer("C", ["W", "V"])
+    network.role("C", T, None, publishes=True, subscribes=True)
+    network.settle()
+    membership = network.peers[peer("C").id].membership
+    network.crash_manager("W")
+    network.passed(3 * LEASE_S)
+    network.settle()
+    refused.append("C")
+    restored = network.restore_manager("W")
+    network.carry_out(scope("W").id, restored.reconfigure(network.configs[scope("W").id]))
+    network.passed(4 * LEASE_S)
+    ordering = membership.ordering(T)
+    assert ordering is not None
+    assert (ordering.name, membership.doubted, membership.doubtful()) == ("V", {}, {})
+
+
+def test_a_scope_that_takes_no_part_gets_no_role_in_a_topic_in_which_it_took_none_before() -> None:
+    """Otherwise a scope without rights could say where other members' topics are rooted."""
+    network = Network()
+    top = network.add_scope("X")
+    network.add_scope("Q", ["X"])
+    network.settle()
+    owner = manager(network, "Q")
+    role = Role(T, scope("Nowhere").id, name="t")
+    asks = Registration(scope("X").id, scope("Q"), 99, (role,), "", owner.succession)
+    network.carry_out(scope("X").id, top.received(asks, network.now))
+    assert top.state.topics == {}
 
 
 def kept(network: Network, name: str) -> set[tuple[str, int]]:

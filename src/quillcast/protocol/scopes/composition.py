@@ -183,6 +183,8 @@ class Composition:
             self._choose()
         else:
             self.kept.clear()
+            if self.swap is not None:
+                self.swap.carry_by(())
         return self._parts()
 
     def _staying(self) -> tuple[int, ...]:

@@ -149,7 +149,7 @@ class LocalController:
         """
 
         def answers(constraint: Constraint, ask: Ask, topic: bytes) -> Spec | None:
-            wanted.setdefault(ask.scope, ChannelWish({}, {}, ask.invitation)).add(topic, constraint.rates)
+            wanted.setdefault(ask.scope, ChannelWish({}, {}, {})).add(topic, constraint.rates, ask.invitation)
             return self.requests.spec(ask, topic)
 
         for order in self.membership.channels():

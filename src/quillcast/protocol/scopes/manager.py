@@ -277,6 +277,7 @@ class ScopeManager:
                 self._mark(dict(message.specs) if self.requests.answered(message) else ())
             case Orders() | RegistrationRefused():
                 self._heed(message, now)
+                return self._asked_early(now)
             case Heard():
                 self.membership.heard(message, now)
             case Succession():
@@ -439,11 +440,23 @@ class ScopeManager:
         if not message.topics:
             self._forget_sender(message.sender.id)
             return ()
+        if not self.lets_send(message):
+            self.receiver.keep_early(message)
+            return ()
         former = self.receiver.rates()
         topics = self.receiver.asked(message, now)
         self._mark(topics)
         self._mark(self._shared_anew(former))
         return () if topics else self.receiver.repeat(message.sender.id)
+
+    def lets_send(self, message: ChannelRequest) -> bool:
+        """Did an owner of this scope invite the sender?"""
+        return any(map(self.membership.lets_send, message.invitations))
+
+    def _asked_early(self, now: float) -> Iterable[ScopeEffect]:
+        """An owner's orders came: they may be those by which some requests, which came first, are invited."""
+        early = self.receiver.take_early(self.lets_send)
+        return [effect for message in early for effect in self._asked(message, now)]
 
     def _change_keys(self) -> None:
         """Give members and senders new keys of multicast groups, which those that left do not have."""
@@ -631,10 +644,10 @@ class ScopeManager:
         wanted = dict[Party, ChannelWish]()
         for order in self.membership.channels() if self.config.split else ():
             if isinstance(order.spec, Ask):
-                asking = wanted.setdefault(order.spec.scope, ChannelWish({}, {}, order.spec.invitation))
+                asking = wanted.setdefault(order.spec.scope, ChannelWish({}, {}, {}))
                 for topic, *_, rates in order.constraints:
                     own = self._composition(topic).leaving() if topic in self.state.topics else ()
-                    asking.add(topic, (*rates, *own))
+                    asking.add(topic, (*rates, *own), order.spec.invitation)
         return wanted
 
     # ---- consistency

@@ -133,8 +133,9 @@ class ScopeMembership:
 
     def doubtful(self) -> dict[bytes, None]:
         """The topics in which orders may be old."""
-        doubted = (self.owners[id_].orders for id_ in self.doubted)
-        return {each.topic: None for orders in doubted if orders is not None for each in orders.assignments}
+        doubted = [owner for owner in map(self.owners.__getitem__, self.doubted) if not owner.refused]
+        told = [(owner, each.topic) for owner in doubted if owner.orders for each in owner.orders.assignments]
+        return {topic: None for owner, topic in told if self._orders_in(owner, topic)}
 
     def prove(self, proof: Succession | None) -> None:
         """Keep the proof that the manager of this scope runs here."""
@@ -487,6 +488,7 @@ class ScopeMembership:
         for topic in self.roles:
             self._assign(topic)
         self.unregistered.pop(message.owner, None)
+        self.doubted.pop(message.owner, None)
         return tuple(self.roles)
 
     def _hear(self, owner: Owner, now: float, serial: int = 0) -> None:

@@ -51,6 +51,9 @@ ClientRights = Literal["both", "publish", "subscribe", "none"]
 SHOWN_MAX = 255  # characters of a name or filter that people are shown; a guess
 WHY_MAX = 255  # characters of a reason
 
+INVITATIONS_MAX = 16  # that one request shows: of so many owners of the receiver
+Invitation = Annotated[bytes, Meta(max_length=INVITATION_BYTES)]
+
 
 class Role(Message, frozen=True):
     """A party's part in a topic, for itself and everything in its span."""
@@ -290,11 +293,11 @@ class Orders(Message, frozen=True, tag=93):
     """The scopes that topics of the member may be rooted at: the owner, and those above it."""
     bounds: tuple[Bounds, ...] = ()
     """What the owner bounds, and what the scopes above it do."""
-    invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
+    invitation: Invitation = b""
     """A peer inside the scope that shows this is to be the member's parent in a tree, by the manager's order."""
     around: tuple[Around, ...] = ()
     """The recovery domains around the owner's in which it is the owner's head, for each topic the nearest first."""
-    entrance: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
+    entrance: Invitation = b""
     """The same for a peer outside, where the member is the scope's entry point."""
     ring_above: bool = False
     """Does the `ring` begin with peers of a scope above the owner?"""
@@ -322,8 +325,8 @@ class RegistrationRefused(Message, frozen=True, tag=95):
 class ChannelRequest(Message, frozen=True, tag=96):
     """Specify the channels that lead into the receiver for these topics, and again when they change; none: forget me.
 
-    `rates` are the most that the sender will send, by the rules of its own scopes; none: it has no limit. `invitation`
-    shows that an owner of the receiver ordered these channels (`Ask`).
+    `rates` are the most that the sender will send, by the rules of its own scopes; none: it has no limit. `invitations`
+    show that owners of the receiver ordered these channels (`Ask`); one that is valid is enough.
     """
 
     receiver: WireId
@@ -331,7 +334,7 @@ class ChannelRequest(Message, frozen=True, tag=96):
     serial: Number
     topics: tuple[WireId, ...] = ()
     rates: tuple[Rate, ...] = ()
-    invitation: Annotated[bytes, Meta(max_length=INVITATION_BYTES)] = b""
+    invitations: Annotated[tuple[Invitation, ...], Meta(max_length=INVITATIONS_MAX)] = ()
 
 
 class ChannelAnswer(Message, frozen=True, tag=97):

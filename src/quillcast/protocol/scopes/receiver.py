@@ -8,6 +8,8 @@ from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
 from quillcast.protocol.scopes.state import ScopeState, Sender
 
+EARLY_MAX = 64  # requests that are kept until an owner's orders come; a guess
+
 
 class Receiver:
     """The senders to one scope. An answer is sent again whenever it changes (renegotiation)."""
@@ -17,6 +19,7 @@ class Receiver:
         self.answers: dict[bytes, ChannelAnswer] = {}  # by sender
         self.heard_at: dict[bytes, float] = {}
         self.numbers = count(1)
+        self.early: dict[bytes, ChannelRequest] = {}  # by sender: the last request, if no owner has invited it yet
 
     def begin(self, now: float) -> None:
         """All leases start again."""
@@ -36,6 +39,7 @@ class Receiver:
     def forget(self, id_: bytes) -> tuple[bytes, ...]:
         """A sender is gone: the topics in which it sent."""
         self.answers.pop(id_, None)
+        self.early.pop(id_, None)
         self.heard_at.pop(id_, None)
         sender = self.state.forget_sender(id_)
         return sender.topics if sender is not None else ()
@@ -43,6 +47,17 @@ class Receiver:
     def rates(self) -> dict[bytes, tuple[Rate, ...]]:
         """By sender: the most that it will send."""
         return {id_: sender.rates for id_, sender in self.state.senders.items()}
+
+    def keep_early(self, message: ChannelRequest) -> None:
+        """A request is not invited. The owner's orders may follow; if too many wait for that, the first one goes."""
+        self.early.pop(message.sender.id, None)
+        self.early[message.sender.id] = message
+        if len(self.early) > EARLY_MAX:
+            del self.early[next(iter(self.early))]
+
+    def take_early(self, is_invited: Callable[[ChannelRequest], bool]) -> list[ChannelRequest]:
+        """The kept requests that are invited by now. They are kept no longer."""
+        return [self.early.pop(each.sender.id) for each in list(self.early.values()) if is_invited(each)]
 
     def of(self, topic: bytes) -> list[Sender]:
         """The senders in a topic."""

@@ -11,7 +11,7 @@ import msgspec
 
 from quillcast.protocol.scopes.channels import Ask, Party, Rate, Spec
 from quillcast.protocol.scopes.effects import Send
-from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
+from quillcast.protocol.scopes.messages import INVITATIONS_MAX, ChannelAnswer, ChannelRequest
 
 
 class ChannelWish(NamedTuple):
@@ -19,12 +19,13 @@ class ChannelWish(NamedTuple):
 
     topics: dict[bytes, None]
     rates: dict[Rate, None]
-    invitation: bytes = b""
-    """It shows that the scope's owner wants them."""
+    invitations: dict[bytes, None]
+    """They show which owners of the scope want them."""
 
-    def add(self, topic: bytes, rates: Iterable[Rate]) -> None:
+    def add(self, topic: bytes, rates: Iterable[Rate], invitation: bytes) -> None:
         """Add a channel with these rates."""
         self.topics[topic] = None
+        self.invitations[invitation] = None
         self.rates.update(dict.fromkeys(rates))
 
 
@@ -36,7 +37,7 @@ class Asked(msgspec.Struct):
     serial: int = 0
     answer: ChannelAnswer | None = None
     rates: tuple[Rate, ...] = ()
-    invitation: bytes = b""
+    invitations: tuple[bytes, ...] = ()
 
 
 class Requests:
@@ -56,20 +57,20 @@ class Requests:
         """Ask these scopes for these channels, and forget the others."""
         scopes = dict[bytes, tuple[Party, ChannelWish]]()  # orders may also name a scope under an old address
         for party, more in wanted.items():
-            _, known = scopes.get(party.id, (party, ChannelWish({}, {})))
-            scopes[party.id] = party, ChannelWish(known.topics | more.topics, known.rates | more.rates, more.invitation)
-        for id_, (party, (topics, rates, invitation)) in scopes.items():
-            asked = self.asked.setdefault(id_, Asked(party, {}))
+            _, known = scopes.get(party.id, (party, ChannelWish({}, {}, {})))
+            topics, invitations = known.topics | more.topics, known.invitations | more.invitations
+            scopes[party.id] = party, ChannelWish(topics, known.rates | more.rates, invitations)
+        for id_, (party, (topics, rates, invitations)) in scopes.items():
+            asked, shown = self.asked.setdefault(id_, Asked(party, {})), (*invitations,)[:INVITATIONS_MAX]
             asked.party = party
-            if (asked.topics, asked.rates, asked.invitation) != (topics, (*rates,), invitation):
-                asked.topics, asked.rates, asked.invitation = topics, (*rates,), invitation
+            if (asked.topics, asked.rates, asked.invitations) != (topics, (*rates,), shown):
+                asked.topics, asked.rates, asked.invitations = topics, (*rates,), shown
                 asked.serial += 1
                 self.unasked[id_] = None
         for id_ in [id_ for id_ in self.asked if id_ not in scopes]:
-            forgotten = self.asked.pop(id_)
+            former = self.asked.pop(id_)
             self.unasked.pop(id_, None)
-            serial, invitation = forgotten.serial + 1, forgotten.invitation
-            yield Send(forgotten.party, ChannelRequest(id_, self.me, serial, invitation=invitation))
+            yield Send(former.party, ChannelRequest(id_, self.me, former.serial + 1))
 
     def answered(self, answer: ChannelAnswer) -> bool:
         """An answer came: is it news? An old manager's answer does not count."""
@@ -87,8 +88,8 @@ class Requests:
         unasked, self.unasked = self.unasked, {}
         for id_ in unasked:
             asked = self.asked[id_]
-            topics, rates, invitation = tuple(asked.topics), asked.rates, asked.invitation
-            yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, topics, rates, invitation))
+            topics = tuple(asked.topics)
+            yield Send(asked.party, ChannelRequest(id_, self.me, asked.serial, topics, asked.rates, asked.invitations))
 
     def beat(self) -> None:
         """Ask again: this is the keep-alive for receivers."""

@@ -58,7 +58,8 @@ class Entitlements:
             if denied:
                 refused[topic] = role
             left = _without(role, denied)
-            if left.takes_part or (member.party.managed and not role.takes_part):
+            forwards_on = member.party.managed and not role.takes_part and topic in member.roles
+            if left.takes_part or forwards_on:
                 roles[topic] = left
         old = member.roles, member.refused
         member.set_roles(roles, refused)

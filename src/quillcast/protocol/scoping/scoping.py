@@ -366,11 +366,11 @@ class Scoping:
             return
         if control.to in self.managers:
             (manager, _), message = self.managers[control.to], control.message
+            if isinstance(message, ChannelRequest) and message.topics and not manager.lets_send(message):
+                self.host.trace(Mark("uninvited_sender"))
             if manager_heeds(manager, sender, message):
                 self._carry_out(control.to, manager.received(message, now))
                 self._tell_obstacles(manager)
-            elif isinstance(message, ChannelRequest):
-                self.host.trace(Mark("uninvited_sender"))
         elif control.to == self.host.me and (member := self.controller) and heeds(member, sender, control.message):
             effects = member.received(control.message, now)
             acknowledged = [each for each in effects if isinstance(each, Send) and isinstance(each.message, Alive)]
