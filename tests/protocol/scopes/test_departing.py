@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from quillcast.protocol.scopes.filters import Modulo
@@ -229,9 +230,13 @@ def test_a_peer_cannot_have_a_role_in_which_it_takes_no_part(root: str) -> None:
     network.add_peer("D", ["Q"])
     network.settle()
     empty = Role(topic("u"), scope(root).id, name="u")
-    manager.received(Registration(scope("Q").id, peer("D"), 9, (empty,)), network.now)
-    assert topic("u") not in manager.state.topics
-    manager.check()
+    used = msgspec.structs.replace(empty, subscribes=True)
+    for serial, role in enumerate((empty, used, empty), 9):
+        manager.received(Registration(scope("Q").id, peer("D"), serial, (role,)), network.now)
+        member = manager.members.find(peer("D").id)
+        assert member is not None
+        assert (topic("u") in member.roles) == role.takes_part
+        manager.check()
 
 
 def test_a_scope_that_turned_to_another_superscope_forwards_nothing_for_the_former_one() -> None:
