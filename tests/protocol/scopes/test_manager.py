@@ -336,6 +336,20 @@ def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_
     assert list(q.receiver.early) == ([] if invited else [peer("S").id])
 
 
+def test_a_request_that_waited_for_its_invitation_does_not_replace_a_later_one() -> None:
+    network = Network()
+    network.add_scope("P")
+    q = network.add_scope("Q", ["P"])
+    network.add_peer("C", ["Q"])
+    network.role("C", T, "P", subscribes=True)
+    network.settle()
+    invitation = manager(network, "P").state.invitation(scope("Q").id)
+    for serial, topics, shown in ((1, (T,), b"early"), (2, (T, topic("u")), invitation)):
+        q.received(ChannelRequest(scope("Q").id, peer("S"), serial, topics, (), (shown,)), network.now)
+    assert q.receiver.early == {}
+    assert q.state.senders[peer("S").id].topics == (T, topic("u"))
+
+
 def test_orders_of_an_owner_that_refuses_a_party_are_not_in_doubt() -> None:
     """Another owner decides its place by then."""
     network, refused = Network(), list[str]()

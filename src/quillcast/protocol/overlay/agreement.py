@@ -204,7 +204,7 @@ class Agreement:
             self._note_joining(contact)
             return False
         if known == contact:
-            return self.joining.pop(contact.node_id, self) is None
+            return self._note_joined(contact.node_id)
         self.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
@@ -220,7 +220,7 @@ class Agreement:
             self.neighbourhood.readdress(contact)
             return False
         if gone is not None:
-            self.joining.pop(gone.node_id, None)
+            self._note_joined(gone.node_id)
             self.neighbours.unwatch(gone.node_id, _USER)
         self.routing_table.consider(contact, self.distances.to(contact.node_id))
         self.host.trace(LeafSetChanged((contact.node_id,), () if gone is None else (gone.node_id,)))
@@ -230,10 +230,16 @@ class Agreement:
         self.joining = self.joining or {}
         self.joining[contact.node_id] = None
 
+    def _note_joined(self, node_id: bytes) -> bool:
+        """A peer is not joining, or no member. Return whether it was joining."""
+        was_joining = self.joining.pop(node_id, self) is None
+        self.joining = self.joining or EMPTY  # an emptied dict keeps its memory
+        return was_joining
+
     def remove(self, node_id: bytes) -> Contact | None:
         """Remove a member that was lost or left."""
         self._reported.pop(node_id, None)
-        self.joining.pop(node_id, None)
+        self._note_joined(node_id)
         contact = self.leaf_set.remove(node_id)
         self._update_expected(anew=True)
         if contact is not None:
@@ -268,8 +274,7 @@ class Agreement:
 
     def member_joined(self, sender: Contact, _: Joined) -> Effects:
         """A member is active now."""
-        if self.joining.pop(sender.node_id, self) is None:
-            self.joining = self.joining or EMPTY  # an emptied dict keeps its memory
+        if self._note_joined(sender.node_id):
             yield MembersChanged()
 
     def activate(self) -> None:

@@ -29,6 +29,7 @@ class Receiver:
         """A sender asked for topics: those in which that is new."""
         id_, old = message.sender.id, self.state.senders.get(message.sender.id)
         self.heard_at[id_] = now
+        self.early.pop(id_, None)  # an older one must not replace this one later
         new = Sender(message.sender, message.serial, message.topics, message.rates)
         if new == old:
             return ()
