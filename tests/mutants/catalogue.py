@@ -143,8 +143,8 @@ MUTANTS = (
         "one-bundle-without-credit",
         "Data needs credit: without credit nothing is sent.",
         "protocol/forwarding/channels.py",
-        "        while self.cursor < log.end and not self.backlog and room() > 0:\n",
-        "        while self.cursor < log.end and not self.backlog and room() >= 0:\n",
+        "            if bundle is not None and room(bundle) <= 0:\n",
+        "            if bundle is not None and room(bundle) < 0:\n",
         "protocol/forwarding/test_table.py::test_a_slow_channel_is_served_later_from_the_log_and_delays_no_other",
     ),
     Mutant(

@@ -81,8 +81,8 @@ class BundleTaker(ABC):
     """The peer that it leads to; None: it is a subscriber of this one."""
 
     @abstractmethod
-    def room(self) -> int:
-        """The bytes that it accepts now."""
+    def room(self, bundle: Bundle) -> int:
+        """The bytes that it accepts now, if this bundle comes next."""
 
     @abstractmethod
     def take(self, bundle: Bundle) -> None:
@@ -122,7 +122,7 @@ class PeerSink(Sink):
     def wait(self, *, waits: bool) -> None:
         self.waits = waits
 
-    def room(self) -> int:
+    def room(self, bundle: Bundle) -> int:
         """What its link accepts. Topics that wait leave a part of that to the others, as publishers do."""
         return self.host.room(self.contact, RESERVED_EIGHTHS[True] if self.waits else 0)
 
@@ -156,10 +156,12 @@ class Channel:
     def advance(self, log: Log) -> None:
         """Pass on what waits, the backlog first, while there is room."""
         room, take = self.sink.room, self.sink.take if self.filter is None else self._pass
-        while self.backlog and room() > 0:
+        while self.backlog and room(self.backlog[0]) > 0:
             take(self.backlog.popleft())
-        while self.cursor < log.end and not self.backlog and room() > 0:
+        while self.cursor < log.end and not self.backlog:
             bundle = log.at(self.cursor)
+            if bundle is not None and room(bundle) <= 0:
+                return
             self.cursor += 1
             if bundle is not None:
                 take(bundle)
@@ -238,7 +240,7 @@ def offer(channels: Iterable[Channel], bundle: Bundle, log: Log) -> None:
     for channel in channels:
         if channel.cursor != serial or channel.filter is not None or channel.backlog:
             channel.advance(log)
-        elif channel.sink.room() > 0:  # the common case, at less than half the cost
+        elif channel.sink.room(bundle) > 0:  # the common case, at less than half the cost
             channel.cursor = serial + 1
             channel.sink.take(bundle)
 

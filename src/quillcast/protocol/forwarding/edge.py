@@ -34,7 +34,7 @@ class Edge(LostEvents):
     begins_now = False
     """Whether it is owed only what came of a source's stream after it began, and not what its peer finds there."""
 
-    def room(self) -> int:
+    def room(self, bundle: Bundle) -> int:
         return self.subscriber.room()
 
     def pass_had(self, term: Term, seen: RangeSet, end: int, runs: Iterable[Run]) -> bool:

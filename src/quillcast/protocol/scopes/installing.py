@@ -82,7 +82,7 @@ class Installing:
                 without_record,
                 within,
                 None if topic in rooted else heads,
-                partial(self.rate_limits.sink, topic, each.leaving) if each.leaving else None,
+                partial(self.rate_limits.sink, each.leaving) if each.leaving else None,
             )
             for topic, each in assignments.items()
         }
@@ -150,7 +150,7 @@ class Installing:
         for contact, filters in found.items():
             enters = filters[0] if len(filters) == 1 else _first_of(filters)
             over_link = self._over_link(enters)
-            ways[contact.node_id] = Way(self.rate_limits.sink(topic, rates[contact], contact), enters, over_link)
+            ways[contact.node_id] = Way(self.rate_limits.sink(rates[contact], contact), enters, over_link)
         return ways
 
     def _over_link(self, filter_: BundleFilter) -> BundleFilter:

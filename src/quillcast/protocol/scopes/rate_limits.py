@@ -1,9 +1,9 @@
 """Rates that a scope's file sets, kept by the peers that send into the scope.
 
 Such a peer counts each bundle once, however many of its channels lead into the scope. While it has sent too much, these
-channels have no room, as if the peers at their ends had given no credit. So the bundles wait in the topic's log, and
-the rules for slow subscribers apply. A channel that is behind another does not wait, so each may be one bundle ahead
-of the rate. Repairs count each time. They do not wait: new bundles wait longer after them.
+channels have no room for a bundle that was not counted, as if the peers at their ends had given no credit. So the
+bundles wait in the topic's log, and the rules for slow subscribers apply. The channel that has waited for longest since
+it was counted last continues first. Repairs count each time. They do not wait: new bundles wait longer after them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ from quillcast.protocol.scopes.channels import Rate
 
 BURST_S = 0.25  # a guess: bundles that came together may leave together
 TICK_S = 0.001  # the least that a channel waits; those that may continue within this time do so together; a guess
-COUNTED_MAX = 4096  # bundles that are known to have been counted; a guess: no channel is further behind another
+COUNTED_MAX = (
+    4096  # bundles that are known to have been counted; those further behind another channel count again; a guess
+)
 Counted = tuple[bytes, Term, int]
 """A bundle: its topic, term and first position."""
-Purpose = tuple[bytes, bytes | None, bool]
-"""What a rate is for: its scope and topic, and whether it is for what leaves."""
 
 
 class RatesDue(Timer, frozen=True):
@@ -58,46 +58,32 @@ class Gate:
     def __init__(self, rate: Rate, now: float) -> None:
         self.bytes_ = TokenBucket(rate.bytes_per_s, now) if rate.bytes_per_s else None
         self.bundles = TokenBucket(rate.bundles_per_s, now) if rate.bundles_per_s else None
-        self.met: dict[Counted, int] = {}  # the latest bundles that came to one of the channels, with their numbers
-        self.uncounted: dict[Counted, None] = {}  # those that took none of them yet
-        self.latest: dict[bytes, int] = {}  # by topic: the number of the latest that was counted
-        self.number = 0
+        self.counted: dict[Counted, None] = {}  # the latest bundles that passed
 
     def replace(self, former: "Gate", now: float) -> None:
         """Both sides agreed on another rate than before: what was sent too much stays so."""
-        self.met, self.uncounted = dict(former.met), dict(former.uncounted)
-        self.latest, self.number = dict(former.latest), former.number
+        self.counted = former.counted
         for bucket, before in ((self.bytes_, former.bytes_), (self.bundles, former.bundles)):
             if bucket is not None and before is not None:
                 before.wait_s(now)
                 bucket.left = min(bucket.left, before.left)
 
-    def wait_s(self, now: float) -> float:
-        """The seconds until another bundle may pass; 0: now."""
+    def wait_s(self, bundle: Bundle, now: float) -> float:
+        """The seconds until this bundle may pass; 0: now, as it does if it passed before."""
+        if _key(bundle) in self.counted:
+            return 0.0
         return max((each.wait_s(now) for each in (self.bytes_, self.bundles) if each is not None), default=0.0)
 
-    def meet(self, bundle: Bundle) -> int:
-        """A bundle comes to one of the channels, whose filter may stop it. Returns its number."""
+    def count(self, bundle: Bundle, now: float) -> bool:
+        """A bundle passes on one of the channels. False if it passed on others before."""
         key = _key(bundle)
-        if key not in self.met:
-            self.number += 1
-            self.met[key] = self.number
-            self.uncounted[key] = None
-            if len(self.met) > COUNTED_MAX:
-                self.latest = {topic: at for topic, at in self.latest.items() if at > self.number - COUNTED_MAX}
-                oldest = next(iter(self.met))
-                del self.met[oldest]
-                self.uncounted.pop(oldest, None)
-        return self.met[key]
-
-    def count(self, bundle: Bundle, now: float) -> int:
-        """A bundle passes on one of the channels; it may have passed on others before. Returns its number."""
-        at, key = self.meet(bundle), _key(bundle)
-        if key in self.uncounted:
-            del self.uncounted[key]
-            self.pay(bundle, now)
-            self.latest[bundle.topic] = max(at, self.latest.get(bundle.topic, 0))
-        return at
+        if key in self.counted:
+            return False
+        self.counted[key] = None
+        if len(self.counted) > COUNTED_MAX:
+            del self.counted[next(iter(self.counted))]
+        self.pay(bundle, now)
+        return True
 
     def pay(self, bundle: Bundle, now: float) -> None:
         """A bundle passes: count it, even if it passed before."""
@@ -109,32 +95,32 @@ class Gate:
 class RateLimits:
     """The rates that one peer keeps."""
 
-    __slots__ = ("due_at", "former", "gates", "host", "sinks", "waiting")
+    __slots__ = ("due_at", "gates", "host", "last", "waiting")
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.gates: dict[Rate, Gate] = EMPTY
-        self.sinks: dict[tuple[bytes, Contact], LimitedSink] = {}  # by topic and peer
-        self.former = self.sinks  # those from before these rates were to be kept
+        self.last: dict[Contact, float] = EMPTY  # when a bundle on a channel to each peer was counted last
         self.waiting: dict[Contact, float] = {}  # until when channels to each peer wait, at least
         self.due_at = inf
 
     def keep(self, rates: Iterable[Rate]) -> None:
         """Keep these rates from now on, and no others. A rate that stays keeps its count."""
-        known, now, self.former, self.sinks = self.gates, self.host.now(), self.sinks, {}
+        known, now, self.last = self.gates, self.host.now(), {}
         former = {_purpose(rate): gate for rate, gate in known.items()}
         self.gates = {rate: known[rate] if rate in known else Gate(rate, now) for rate in rates}
         for rate, gate in self.gates.items():
             if rate not in known and _purpose(rate) in former:
                 gate.replace(former[_purpose(rate)], now)
 
-    def sink(self, topic: bytes, rates: Iterable[Rate], contact: Contact) -> PeerSink:
+    def sink(self, rates: Iterable[Rate], contact: Contact) -> PeerSink:
         """The sink of a channel with these rates, which are among those to be kept."""
-        if not (kept := tuple(dict.fromkeys(rates))):
-            return PeerSink(self.host, contact)
-        sink = LimitedSink(self, topic, contact, kept, self.former.get((topic, contact)))
-        self.sinks[topic, contact] = sink
-        return sink
+        kept = tuple(dict.fromkeys(rates))
+        return LimitedSink(self, contact, [self.gates[rate] for rate in kept]) if kept else PeerSink(self.host, contact)
+
+    def counted(self, contact: Contact, now: float) -> None:
+        """A bundle on a channel to a peer was counted: others go first next time."""
+        self.last[contact] = now
 
     def wait(self, contact: Contact, seconds: float) -> None:
         """A channel to a peer waits this long, or for a tick: a moment too short for the clock would never be over."""
@@ -143,11 +129,12 @@ class RateLimits:
         self._expect(at)
 
     def due(self, timer: RatesDue) -> list[Contact]:
-        """The time is over: the peers to which channels may continue, or wait again."""
+        """The time is over: the peers to which channels may continue, or wait again. The one counted last is last."""
         if timer.at != self.due_at:
             return []
         self.due_at, by = inf, self.host.now() + TICK_S
         over = [contact for contact, at in self.waiting.items() if at <= by]
+        over.sort(key=lambda contact: self.last.get(contact, -inf))
         for contact in over:
             del self.waiting[contact]
         if self.waiting:
@@ -163,23 +150,15 @@ class RateLimits:
 class LimitedSink(PeerSink):
     """Another peer, at the end of a channel with rates."""
 
-    __slots__ = ("at", "gates", "limits", "purposes", "topic")
+    __slots__ = ("gates", "limits")
 
-    def __init__(
-        self, limits: RateLimits, topic: bytes, contact: Contact, rates: Sequence[Rate], former: "LimitedSink | None"
-    ) -> None:
-        """`former`: it leads to the same peer, and this one continues where it was."""
+    def __init__(self, limits: RateLimits, contact: Contact, gates: Sequence[Gate]) -> None:
         super().__init__(limits.host, contact)
-        self.limits, self.topic = limits, topic
-        self.gates, self.purposes = [limits.gates[rate] for rate in rates], [*map(_purpose, rates)]
-        before: dict[Purpose, int] = dict(zip(former.purposes, former.at, strict=True)) if former is not None else {}
-        self.at: list[int] = [before.get(purpose, 0) for purpose in self.purposes]
-        """The numbers of the latest bundles that passed here, or that a filter stopped."""
+        self.limits, self.gates = limits, gates
 
-    def room(self) -> int:
-        room, now = super().room(), self.host.now()
-        level = (gate for gate, at in zip(self.gates, self.at, strict=True) if at >= gate.latest.get(self.topic, 0))
-        waits_s = max((gate.wait_s(now) for gate in level), default=0.0)  # what comes next is counted there
+    def room(self, bundle: Bundle) -> int:
+        room, now = super().room(bundle), self.host.now()
+        waits_s = max(gate.wait_s(bundle, now) for gate in self.gates)
         if room > 0 and waits_s > 0:
             self.limits.wait(self.contact, waits_s)
             return 0
@@ -187,12 +166,10 @@ class LimitedSink(PeerSink):
 
     def take(self, bundle: Bundle) -> None:
         now = self.host.now()
-        self.at = [max(at, gate.count(bundle, now)) for gate, at in zip(self.gates, self.at, strict=True)]
+        for gate in self.gates:
+            if gate.count(bundle, now):
+                self.limits.counted(self.contact, now)
         super().take(bundle)
-
-    def exclude(self, bundle: Bundle) -> None:
-        """It is not behind a channel that takes the bundle instead, such as one to another entry point."""
-        self.at = [max(at, gate.meet(bundle)) for gate, at in zip(self.gates, self.at, strict=True)]
 
     def count(self, bundle: Bundle) -> None:
         for gate in self.gates:
@@ -206,5 +183,5 @@ def _key(bundle: Bundle) -> Counted:
     return bundle.topic, bundle.envelope.term, bundle.envelope.first
 
 
-def _purpose(rate: Rate) -> Purpose:
+def _purpose(rate: Rate) -> tuple[bytes, bytes | None, bool]:
     return rate.scope, rate.topic, rate.leaves
