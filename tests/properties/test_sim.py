@@ -73,6 +73,9 @@ def test_few_compositions_have_members_of_two_scopes_scopes_within_two_rates_roo
         more["within two"] += any(len(scope.within) == 2 for scope in scenario.scopes)
         more["in"] += any(scope.bytes_per_s for scope in scenario.scopes)
         more["out"] += any(scope.leaving_bytes_per_s for scope in scenario.scopes)
+        more["bundles in"] += any(scope.bundles_per_s for scope in scenario.scopes)
+        more["bundles out"] += any(scope.leaving_bundles_per_s for scope in scenario.scopes)
+        more["multicast"] += any(scope.multicast for scope in scenario.scopes)
         more["cluster"] += len(scenario.scopes) > len(before.scopes)
         more["rooted"] += any(scope.root for scope in scenario.scopes)
     assert plain > 150

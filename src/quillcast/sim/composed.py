@@ -6,6 +6,7 @@ members of two scopes, scopes within two others, rates, topics that are rooted a
 these is drawn from random numbers of its own, so that compositions without it stay the same. So are the promises.
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, get_args
 
@@ -28,6 +29,8 @@ NESTED_TWICE = 0.4  # of the scopes within others are members of a second one
 PLACED_TWICE = 0.03  # of the members of scopes are members of a second one
 RATED = 0.05  # of the scopes have a rate for what enters, and as many for what leaves
 RATES = (500, 2_000, 10_000)  # bytes per second: some programs write more than the first two
+BUNDLE_RATES = (1, 4, 20)  # bundles per second, likewise
+MULTICAST = 0.5  # of the scopes within others let these send to all members at once
 ROOTED = 0.05  # of the histories have all topics rooted at a scope
 CLUSTERED = 0.05  # of them have them rooted at a virtual cluster
 
@@ -51,7 +54,7 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
 def varied(scenario: Scenario, seed: int) -> Scenario:
     """The scenario with border crossings, policy parameters, and what few compositions have, drawn from the seed."""
     scenario = shaped(bordered(scenario, seed), seed)
-    for draw in (nested_twice, placed_twice, rated, rooted):
+    for draw in (nested_twice, placed_twice, at_once, rated, rated_in_bundles, rooted):
         scenario = draw(scenario, derived(seed, draw.__name__))
     return scenario
 
@@ -129,16 +132,41 @@ def placed_twice(scenario: Scenario, random: Random) -> Scenario:
     return msgspec.structs.replace(scenario, scopes=scopes)
 
 
+def at_once(scenario: Scenario, random: Random) -> Scenario:
+    """Some scopes within others get bundles at all members at once, while their policy has a multicast group."""
+    scopes = [
+        msgspec.structs.replace(
+            scope, multicast=random.random() < MULTICAST and "ip_multicast" in (scope.policy, *scope.then)
+        )
+        if scope.within
+        else scope
+        for scope in scenario.scopes
+    ]
+    for scope in scopes:
+        scenario = _named(scenario, f"{scope.name} by multicast") if scope.multicast else scenario
+    return msgspec.structs.replace(scenario, scopes=scopes)
+
+
 def rated(scenario: Scenario, random: Random) -> Scenario:
-    """Some scopes have rates, unless a topic restricts its subscribers: it cannot keep them."""
+    """Some scopes have rates in bytes."""
+    return _rated(scenario, random, RATES, "bytes_per_s")
+
+
+def rated_in_bundles(scenario: Scenario, random: Random) -> Scenario:
+    """Some scopes have rates in bundles."""
+    return _rated(scenario, random, BUNDLE_RATES, "bundles_per_s")
+
+
+def _rated(scenario: Scenario, random: Random, rates: Sequence[int], key: str) -> Scenario:
+    """Some scopes have these rates, unless a topic restricts its subscribers: it cannot keep them."""
     scopes = [*scenario.scopes]
     if any(plan.lists_of_readers for plan in scenario.topics):
         return scenario
     for at, scope in enumerate(scopes):
-        enters, leaves = ((random.random() < RATED) * random.choice(RATES) for _ in range(2))
-        scopes[at] = msgspec.structs.replace(scope, bytes_per_s=enters, leaving_bytes_per_s=leaves)
+        enters, leaves = ((random.random() < RATED) * random.choice(rates) for _ in range(2))
+        scopes[at] = msgspec.structs.replace(scope, **{key: enters, f"leaving_{key}": leaves})
         if enters or leaves:
-            scenario = _named(scenario, f"{scope.name} with {enters} bytes/s in, {leaves} out")
+            scenario = _named(scenario, f"{scope.name} with {enters} {key} in, {leaves} out")
     return msgspec.structs.replace(scenario, scopes=scopes)
 
 

@@ -1,6 +1,6 @@
 """Machines, and the `Host` of one simulated process on a machine (core/host.py)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -72,8 +72,8 @@ class SimHost(Process):
     """One run of a peer's process on a machine: orders go into the world's queue, inputs come from it."""
 
     __slots__ = (
-        "clock_origin_s", "disk", "exchange", "groups", "incarnation", "links", "machine", "peer", "proximities",
-        "random", "sent", "table",
+        "carried", "clock_origin_s", "disk", "exchange", "groups", "incarnation", "links", "machine", "peer",
+        "proximities", "random", "sent", "table",
     )  # fmt: skip
 
     def __init__(self, world: Surroundings, exchange: Exchange, machine: Machine, random: Random) -> None:
@@ -86,6 +86,7 @@ class SimHost(Process):
         self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
         self.sent: dict[bytes, int] | None = None  # control messages since `take_sent`, by recipient, if counted
+        self.carried: Callable[[Contact, Bundle], None] | None = None  # is shown each bundle that is sent
         self.groups: dict[bytes, tuple[UdpGroup, bytes]] = EMPTY  # multicast groups by the ids of their contacts
         self.peer: Inputs
 
@@ -127,7 +128,13 @@ class SimHost(Process):
         sent, self.sent = self.sent, {}
         return sent
 
+    def show_carried(self, carried: Callable[[Contact, Bundle], None]) -> None:
+        """Show each bundle that is sent from now on, before it is."""
+        self.carried = carried
+
     def carry(self, to: Contact, bundle: Bundle) -> None:
+        if self.carried is not None:
+            self.carried(to, bundle)
         wire = self.world.pack(bundle)
         if to.node_id == self.me:
             self.world.at(self.world.now, self._bundle_to_itself, wire)

@@ -224,10 +224,14 @@ class ScopePlan(Part, frozen=True):
     """Members that pass bundles on to these."""
     split: bool = False
     """Whether a different member has the channel to each entry point of a receiving scope."""
+    multicast: bool = False
+    """Whether other members of a superscope send to all members at once, where its policy has a multicast group."""
     bytes_per_s: int = 0
     """The most that may enter it, in a topic and in all together; 0: no limit."""
+    bundles_per_s: int = 0
     leaving_bytes_per_s: int = 0
     """The most that may leave it, likewise."""
+    leaving_bundles_per_s: int = 0
     publishers_max: int = 0
     """The most members that publish in a topic; 0: no limit."""
     subscribers_max: int = 0
@@ -244,6 +248,11 @@ class ScopePlan(Part, frozen=True):
     def opened(self, policy: Policy) -> ScopePolicy:
         """Open a policy with its parameters here. Raises `LocalError` for wrong ones."""
         return made(policy, BUILT_IN[policy], self.parameters.get(policy, {}))
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether it limits what enters or leaves."""
+        return any([self.bytes_per_s, self.bundles_per_s, self.leaving_bytes_per_s, self.leaving_bundles_per_s])
 
     def lets(self, machine: int, doing: Doing) -> bool:
         """Whether a machine may do this in topics, if it is a member."""

@@ -32,6 +32,7 @@ from quillcast.sim.observed import AskedChange, Observed
 from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import Changing, Creating, Policy, Reading, Scenario, ScopePlan, TopicPlan, Writing
 from quillcast.sim.scope_bounds import ScopeBounds
+from quillcast.sim.scope_rates import ScopeRates
 from quillcast.sim.scope_rights import ScopeRights
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
@@ -89,7 +90,7 @@ class Simulation(Observed):
         )  # fmt: skip
         super().__init__(scenario, seed, world)
         self.judges, self.held_leases, self.bounds = Judges(self), HeldLeases(self), ScopeBounds(self)
-        self.rights = ScopeRights(self)
+        self.rights, self.rates = ScopeRights(self), ScopeRates(self)
         self._prepare()
 
     def run(self) -> None:
@@ -99,6 +100,7 @@ class Simulation(Observed):
         self._rest()
         self.bounds.finish()
         self.rights.finish()
+        self.rates.finish()
         checks.check_all(self)
 
     def _finish_blocked(self) -> None:
@@ -221,6 +223,8 @@ class Simulation(Observed):
         known = [other.contact for other, _ in self.members()]
         host = self.world.start(machine)
         host.count_sent()
+        if any(plan.has_rates for plan in self.scenario.scopes):
+            host.show_carried(partial(self.rates.carried, host))
         self._changed()
         if self._watch is not None:
             self._watch(host)
@@ -268,15 +272,17 @@ class Simulation(Observed):
 
     def _manage(self, host: SimHost, plan: ScopePlan) -> None:
         """Start the manager of a scope, or restart it as the same one."""
+        in_all = Entering(bytes_per_s=plan.bytes_per_s, bundles_per_s=plan.bundles_per_s)
+        leaving = MayLeave(plan.leaving_bytes_per_s, plan.leaving_bundles_per_s)
         config = ScopeConfig(
             lambda topic: plan.opened(self._policies[plan.name]), plan.lease_s, recovery=lambda topic: plan.recovery,
             entry_points=plan.entry_points, replicas=plan.replicas, split=plan.split,
             roots=(("#", True),) if plan.root else (),
-            entering=lambda topic: Entering(
-                bytes_per_s=plan.bytes_per_s, subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max
+            multicast=plan.multicast,
+            entering=lambda topic: in_all._replace(
+                subscribers_max=plan.subscribers_max, publishers_max=plan.publishers_max
             ),
-            in_all=Entering(bytes_per_s=plan.bytes_per_s), leaving=lambda topic: MayLeave(plan.leaving_bytes_per_s),
-            out_of_all=MayLeave(plan.leaving_bytes_per_s),
+            in_all=in_all, leaving=lambda topic: leaving, out_of_all=leaving,
             bounds=(
                 TopicBounds(
                     "#", plan.publishers_max > 0 or plan.publishers is not None,
