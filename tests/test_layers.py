@@ -25,9 +25,9 @@ LINES = """
     quillcast.protocol.scoping
     quillcast.protocol.config
     quillcast.protocol.wire
+    quillcast.protocol.topics.parts
     quillcast.protocol.topics.orders
     quillcast.protocol.topics.scribe
-    quillcast.protocol.topics.parts
     quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
     quillcast.protocol.topics.leaving
     quillcast.protocol.topics.publishing

@@ -87,7 +87,7 @@ class Scene:
 
     def _routed(self, sender: Contact) -> Callable[[Peer], None]:
         message, topic = self._made(self.random.choice(ROUTED)), self.random.choice(self.liar.topics)
-        return lambda peer: peer.scribe.deliver(message, topic, sender)
+        return lambda peer: peer.topics.scribe.deliver(message, topic, sender)
 
     def _report(self, sender: Contact) -> Callable[[Peer], None]:
         report = self.liar.build(self.random.choice(REPORTS))
@@ -95,7 +95,7 @@ class Scene:
         if isinstance(report, StreamUp | StreamDown):
             key = stream_key(topic, self.liar.term())
         data = link_reports.encode(report)
-        return lambda peer: peer.scribe.changed(sender, key, data)
+        return lambda peer: peer.topics.links.changed(sender, key, data)
 
     def go_on(self) -> None:
         """Honest peers go on: time passes, one publishes, one is killed."""

@@ -131,11 +131,9 @@ def test_any_reports_are_dealt_with_or_refused(said: list[tuple[Report, int, int
         else:
             key, term = (TOPIC, BY_SOURCE)[number % 2], known_terms[number % len(known_terms)]
             about = msgspec.structs.replace(about, term=term)
+        told = key, encode(about)
         with suppress(RemoteError):
-            VILLAGE.act(
-                receiver,
-                lambda peer, of=contacts[sender], key=key, about=about: peer.scribe.changed(of, key, encode(about)),
-            )
+            VILLAGE.act(receiver, lambda peer, of=contacts[sender], told=told: peer.topics.links.changed(of, *told))
     VILLAGE.run(1)
     for peer in VILLAGE.peers.values():
         peer.check()
@@ -163,7 +161,8 @@ def test_whatever_a_neighbour_names_a_peer_takes_note_of_no_more_topics_than_its
     for number, kind, is_routed in said:
         topic = described(f"topic/{number}", Settings())
         message = about(topic, sender)[kind]
-        routed, direct = partial(peer.scribe.deliver, message, topic.topic), partial(peer.message, message=message)
+        routed = partial(peer.topics.scribe.deliver, message, topic.topic)
+        direct = partial(peer.message, message=message)
         with suppress(RemoteError):
             made.act(0, lambda _, take=routed if is_routed else direct: take(sender))
         assert len(peer.topics.descriptors) <= 8 + 4 + peer.topics.forgetting.slack

@@ -965,7 +965,7 @@ MUTANTS = (
         "paused-candidates-trust-old-answers",
         "A candidate that was paused has a later term recorded: another may be root by now.",
         "protocol/topics/orders.py",
-        "                parts.candidacies.paused(tree.topic)\n",
+        "                self.candidacies.paused(tree.topic)\n",
         "",
         "protocol/topics/test_candidacy.py::test_what_was_recorded_before_a_pause_makes_no_root_after_it",
     ),

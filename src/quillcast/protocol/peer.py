@@ -32,12 +32,10 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.known.plausible import FREE_COUNT, check_of
-from quillcast.protocol.topics.orders import TopicOrders
 from quillcast.protocol.topics.parts import Parts
 from quillcast.protocol.topics.policy.scribe_tree import ScribeTree
 from quillcast.protocol.topics.publishing.creating import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
-from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.wire import WireCodec
@@ -73,8 +71,6 @@ class Peer:
             host, topics, self.overlay, self.neighbours, self.streams, self.table,
             policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
         )  # fmt: skip
-        self.scribe = Scribe(self.topics)
-        TopicOrders(self.topics, self.scribe)
         self.recovery, self._schedule = self.topics.recovery, self.topics.schedule
         self._lost, self._seats = self.overlay.lost_peers.peers, self.overlay.seats  # read for every message
         self.recovery.agents.offer(recoveries or EMPTY)
@@ -83,9 +79,9 @@ class Peer:
             self.recovery.agents, customs or EMPTY, self.dispatch,
         )  # fmt: skip
         self.topics.tracing.show_scopes(self.scoping.shown())
-        self.streams.report_to(self.scribe, self.neighbours.watches)
-        self.overlay.serve(self.scribe)
-        self.neighbours.tell(self.overlay, self.scribe)
+        self.streams.report_to(self.topics.links, self.neighbours.watches)
+        self.overlay.serve(self.topics.scribe)
+        self.neighbours.tell(self.overlay, self.topics.links)
         self.left = False
         self._leave_by: float | None = None
         self._linger_by: float | None = None
@@ -197,8 +193,16 @@ class Peer:
         return self.awaited_for(described(name).topic)
 
     def awaited_for(self, topic: bytes) -> list[Contact]:
-        """Return the same peers, for a topicId."""
-        return self.scribe.awaited(topic)
+        """Return the same peers, for a topicId.
+
+        These are replicas if this peer is to be root; otherwise the peer that it asked for a parent, or the next one on
+        the path to the root; before it is part of the network, the peer that it joins through.
+        """
+        if not self.active:
+            return self.overlay.joining.awaited
+        tree = self.topics.trees.get(topic)
+        way = (tree.next_parent if tree is not None else None) or self.overlay.next_hop(topic)
+        return self.topics.replication.awaited(topic) or ([] if way is None else [way])
 
     def has_publisher(self, id_: bytes) -> bool:
         """Whether there is a publisher here with this PublisherId, whose application is not gone."""
@@ -361,7 +365,7 @@ class Peer:
         self.topics.housekeeping.notice()
         self.neighbours.link_up(contact)
         self.topics.publishing.link_up(contact)
-        self.scribe.room(contact)
+        self.topics.resumption.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be opened."""
@@ -387,7 +391,7 @@ class Peer:
         """Continue sending to a peer that has credit again."""
         self.topics.housekeeping.notice()
         self.recovery.room(contact)
-        self.scribe.room(contact)
+        self.topics.resumption.room(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """The answer to `Host.measure`."""

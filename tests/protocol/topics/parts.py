@@ -1,6 +1,6 @@
 """The parts of the topics layer without `Scribe` and `Peer`: a list takes their orders, and a line is their ring."""
 
-from typing import Any, get_args
+from typing import Any
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import RELIABLE_STREAMS, Term
@@ -19,7 +19,6 @@ from quillcast.protocol.topics.policy.scribe_tree import ScribeTree
 from quillcast.protocol.topics.publishing.own_streams import OwnStreams
 from quillcast.protocol.topics.state.admitter import PublisherState
 from quillcast.protocol.topics.state.early import EarlyBlocks
-from quillcast.protocol.topics.state.effects import TopicEffect
 from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.link_reports import COUNT_BITS
 from quillcast.protocol.topics.state.root import Root
@@ -66,21 +65,28 @@ class Application:
     def leaf_set_changed(self) -> None: ...
 
 
+class Orders(Dispatch):
+    """Notes the orders, and has none carried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ordered: list[object] = []
+
+    def order(self, order: object) -> None:
+        self.ordered.append(order)
+
+
 class Parts(parts.Parts):
     """The parts of one peer. `ordered` is what they order of each other."""
 
     def __init__(self, *line: Contact) -> None:
-        host, dispatch = RecordingHost(), Dispatch()
-        self.ordered: list[TopicEffect] = []
-        dispatch.on_orders(get_args(TopicEffect), self._note)
+        host, dispatch = RecordingHost(), Orders()
+        self.ordered = dispatch.ordered
         streams = Streams(host, StreamConfig())
         neighbours = Neighbours(host, NeighbourConfig(), streams)
         self.ring = Line(host, neighbours, line or (BOB, ALICE, CAROL))
         table, policy = ForwardingTable(host, 1 << 20), ScribeTree(CONFIG.children_per_topic_max, CONFIG.fallbacks)
         super().__init__(host, CONFIG, self.ring, neighbours, streams, table, policy, dispatch)
-
-    def _note(self, order: TopicEffect) -> None:
-        self.ordered.append(order)
 
     # ---- what a test puts there and looks at
 

@@ -540,7 +540,7 @@ def test_an_unused_topic_is_transferred_on_to_a_closer_peer() -> None:
     message = TransferLeadership(Descriptor(NAME), Term(3, contacts[0].node_id), 0, 0, hold_s=9.0)
     village.act(before, lambda peer: peer.topics.telling.tell(contacts[1], message))
     village.run(0.1)
-    village.act(holder, lambda peer: peer.topics.offers.pass_on())
+    village.act(holder, lambda peer: peer.topics.offers.leaf_set_changed())
     assert village.peers[holder].topics.offers.by_topic == {}
     village.run(3)
     assert terms(village) == ["transferred"]
@@ -573,7 +573,7 @@ def test_requests_are_forwarded_to_a_closer_peer_that_appears() -> None:
     assert TOPIC in village.peers[root].topics.candidacies.by_topic
     closer = Contact(from_number(number(TOPIC)), "nowhere:1")
     village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
-    village.act(root, lambda peer: peer.scribe.leaf_set_changed())
+    village.act(root, lambda peer: peer.topics.scribe.leaf_set_changed())
     assert village.peers[root].topics.candidacies.by_topic == {}
     assert village.marks["candidacy_abandoned"] == 1
     for host in resting:
@@ -591,7 +591,7 @@ def test_a_recorded_but_unused_term_of_a_new_topic_holds_nothing_back(monkeypatc
     sent = Sent(village, monkeypatch)
     closer = Contact(from_number(number(TOPIC)), "nowhere:1")
     village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
-    village.act(root, lambda peer: peer.scribe.leaf_set_changed())
+    village.act(root, lambda peer: peer.topics.scribe.leaf_set_changed())
     ((_, _, message),) = sent.of(TransferLeadership)
     assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
     village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
@@ -957,7 +957,7 @@ def test_a_routed_answer_is_used_only_by_its_addressee() -> None:
     contacts = [village.world.machines[peer].contact for peer in (root, far)]
     message = RootIs(Term(9, bytes(16)), Descriptor(NAME))
     for peer, key in ((other, contacts[1].node_id), (far, contacts[1].node_id)):
-        village.act(peer, lambda it, k=key: it.scribe.deliver(message, k, contacts[0]))
+        village.act(peer, lambda it, k=key: it.topics.scribe.deliver(message, k, contacts[0]))
         assert (publisher.term == message.term) == (peer == far)
 
 

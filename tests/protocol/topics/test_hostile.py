@@ -220,7 +220,7 @@ def test_a_path_longer_than_any_is_taken_for_a_loop() -> None:
     assert tree is not None
     path = tuple(number.to_bytes(16, "big") for number in range(PATH_MAX))
     report = encode(ParentReport(tree.term, 0, 0, path, ()))
-    stage.village.act(stage.at, lambda peer: peer.scribe.changed(parent, TOPIC, report))
+    stage.village.act(stage.at, lambda peer: peer.topics.links.changed(parent, TOPIC, report))
     assert tree.parent is None
     stage.village.run(3)
     stage.publish(b"after")

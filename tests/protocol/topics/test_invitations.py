@@ -129,7 +129,7 @@ def test_an_old_word_of_an_arrival_ends_no_lease_of_a_later_move() -> None:
 
     def says(child: int, **names: tuple[Move, ...]) -> tuple[Move, ...]:
         report = ChildReport(tree.term, 0, tree.term, **names)
-        village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
+        village.act(root, lambda peer: peer.topics.links.changed(contacts[child], TOPIC, encode(report)))
         return arrived_elsewhere(tree.leases, tuple)
 
     assert says(left, arrivals=(moves[0],)) == ()

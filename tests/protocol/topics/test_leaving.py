@@ -263,7 +263,7 @@ def test_a_root_that_leaves_goes_once_its_last_child_has_ended_without_a_word(*,
         village.tell_of_death(child)
     else:
         contact = village.world.machines[child].contact
-        village.act(root, lambda peer: peer.scribe.lost(contact))
+        village.act(root, lambda peer: peer.topics.links.lost(contact))
     village.run(0.5)  # before the next round of housekeeping
     assert village.peers[root].left, "it need not stay for as long as it may"
 

@@ -49,7 +49,9 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     host.resume()
     told = ChildReport(tree.term, 1, tree.term)
     village.act(root, first)
-    village.act(root, lambda peer: peer.scribe.changed(village.world.machines[other].contact, TOPIC, encode(told)))
+    village.act(
+        root, lambda peer: peer.topics.links.changed(village.world.machines[other].contact, TOPIC, encode(told))
+    )
     assert publisher.stable == 0
     assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.leases.orphaned.values()] == [True]
 

@@ -140,7 +140,7 @@ def test_a_message_with_a_term_or_version_beyond_the_bound_is_ignored(kind: type
 def test_a_report_with_such_a_term_is_ignored(report: LinkReport) -> None:
     peer, host = peer_with_host()
     with pytest.raises(Exception, match="cannot exist yet"):
-        peer.scribe.changed(BOB, TOPIC, encode(report))
+        peer.topics.links.changed(BOB, TOPIC, encode(report))
     assert ignored(host)
 
 

@@ -177,7 +177,7 @@ def test_naming_a_newcomer_ends_no_lease_that_it_has_since_reported_elsewhere(sp
     if spoke_since:
         reports += [(child, ChildReport(tree.term, 0, tree.term)), *reports]
     for peer, report in reports:
-        village.act(root, lambda it, by=contacts[peer], says=report: it.scribe.changed(by, TOPIC, encode(says)))
+        village.act(root, lambda it, by=contacts[peer], says=report: it.topics.links.changed(by, TOPIC, encode(says)))
     village.act(root, lambda it: it.topics.children.remove(tree, contacts[child].node_id, "lost", lease=True))
     assert list(tree.leases.orphaned) == ([contacts[child].node_id] if spoke_since else [])
 
@@ -196,7 +196,7 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     village.act(root, lambda peer: peer.topics.children.enter(tree, contacts[child], 5))
     assert [list(lease.awaited) for lease in tree.leases.orphaned.values()] == [[contacts[child].node_id]]
     report = ChildReport(tree.term, 2, tree.term)
-    village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
+    village.act(root, lambda peer: peer.topics.links.changed(contacts[child], TOPIC, encode(report)))
     assert not tree.leases.orphaned
 
 
@@ -261,7 +261,7 @@ def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet
     village.run(1)
     village.act(root, lambda peer: peer.leave(0.0))
     contact = village.world.machines[child].contact
-    village.act(root, lambda peer: peer.scribe.lost(contact))
+    village.act(root, lambda peer: peer.topics.links.lost(contact))
     village.run(2)
     assert village.tree(root, NAME) is None
 
@@ -629,7 +629,7 @@ def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
     assert tree is not None
     contact = village.world.machines[child].contact
     tree.leases.children[contact.node_id].acknowledged = 3
-    village.act(root, lambda peer: peer.scribe.lost(contact))
+    village.act(root, lambda peer: peer.topics.links.lost(contact))
     assert not tree.leases.children
     again = [
         village.act(root, lambda peer: peer.topics.children.enter(tree, contact, 7).acknowledged) for _ in range(2)
@@ -663,7 +663,7 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     village.act(above, lambda peer: peer.topics.joins.adopt(join))
     assert child_report(tree, b"", village.world.now).newcomers == (), "what it has itself may be more than they have"
     report = ChildReport(tree.term, 2, tree.term)
-    village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
+    village.act(above, lambda peer: peer.topics.links.changed(contact, TOPIC, encode(report)))
     assert child_report(tree, b"", village.world.now).newcomers == (contact.node_id,)
 
 
@@ -674,7 +674,7 @@ def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:
     village.run(25)
     tree = village.tree(root, NAME)
     assert tree is not None
-    village.act(root, lambda peer: peer.scribe.lost(village.world.machines[child].contact))
+    village.act(root, lambda peer: peer.topics.links.lost(village.world.machines[child].contact))
     assert [lease.until for lease in tree.leases.orphaned.values()] == [village.peers[root].host.now() + 30]
 
 
@@ -747,7 +747,7 @@ def test_a_peer_that_passes_a_topic_on_names_itself_to_the_next_root() -> None:
     last_words = TransferLeadership(described(NAME), Term(3, old_root.node_id), 1, 1, leases=named)
     village.act(before, lambda peer: peer.topics.telling.tell(between_contact, last_words))
     village.run(0.1)
-    village.act(between, lambda peer: peer.topics.offers.pass_on())
+    village.act(between, lambda peer: peer.topics.offers.leaf_set_changed())
     village.run(0.1)
     told, passed_on, told_again = [message for message in sent if isinstance(message, TransferLeadership)]
     assert (told.leases, passed_on.leases, told_again.leases) == (named[:1], (), named)
@@ -763,7 +763,7 @@ def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
     assert tree.parent == parent
     me = village.world.machines[child].node_id
     report = ParentReport(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
-    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(report)))
+    village.act(child, lambda peer: peer.topics.links.changed(parent, TOPIC, encode(report)))
     assert tree.parent is None
     village.run(3)
     assert tree.attached

@@ -17,7 +17,8 @@ A part knows only the parts made before it, and a folder only the folders before
   `telling.py`, `offers.py`, `next_root.py`), and what it does after a pause (`paused_roots.py`);
 - `publishing/`: its own publishers (`publishing.py`), their roots (`root_finder.py`), its streams as a source
   (`own_streams.py`), the topics that it creates and changes (`creating.py`, `changes.py`);
-- periodic checks (`housekeeping.py`), and queries (`inspection.py`).
+- periodic checks (`housekeeping.py`), and queries (`inspection.py`);
+- what the layers below call (`scribe.py`), and which parts carry out what others order (`orders.py`).
 """
 
 from quillcast.core.dispatch import Dispatch
@@ -54,6 +55,19 @@ from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import Subscribing
 from quillcast.protocol.topics.membership.whereabouts import Whereabouts
 from quillcast.protocol.topics.memory.flow_control import FlowControl
+from quillcast.protocol.topics.orders import (
+    ArrivalOrders,
+    ChildOrders,
+    GapOrders,
+    LossOrders,
+    PlaceOrders,
+    RootOrders,
+    RootScopeOrders,
+    SessionOrders,
+    SettingsOrders,
+    TransferOrders,
+    TreeSettings,
+)
 from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.publishing.changes import SettingsChanges
 from quillcast.protocol.topics.publishing.creating import Creating
@@ -75,6 +89,7 @@ from quillcast.protocol.topics.root.sealing import Sealing
 from quillcast.protocol.topics.root.sessions import Sessions
 from quillcast.protocol.topics.root.settings import RootSettings
 from quillcast.protocol.topics.root.telling import Telling
+from quillcast.protocol.topics.scribe import LinkUpcalls, Resumption, Scribe
 from quillcast.protocol.topics.stability.arrivals import Arrivals
 from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.overlay import Answers
@@ -94,12 +109,12 @@ class Parts:
     __slots__ = (
         "admissions", "answers", "candidacies", "changes", "children", "climbing", "comparing", "config", "creating",
         "descriptors", "dispatch", "farewells", "flow_control", "forgetting", "host", "housekeeping", "inspection",
-        "intake", "interception", "joins", "known", "last_words", "leaving", "membership", "moving_roots", "neighbours",
-        "next_root", "next_sessions", "offers", "open_trees", "overlay", "paused_roots", "placement", "policy",
-        "progress", "publishing", "recovery", "rendezvous", "repair", "replica_set", "replication", "reporting",
-        "resigning", "rights", "rivals", "root_finder", "root_settings", "root_terms", "schedule", "sealing",
-        "sessions", "source_streams", "stream_reporting", "streams", "subscribing", "table", "telling", "terms",
-        "tracing", "trees", "whereabouts",
+        "intake", "interception", "joins", "known", "last_words", "leaving", "links", "membership", "moving_roots",
+        "neighbours", "next_root", "next_sessions", "offers", "open_trees", "overlay", "paused_roots", "placement",
+        "policy", "progress", "publishing", "recovery", "rendezvous", "repair", "replica_set", "replication",
+        "reporting", "resigning", "resumption", "rights", "rivals", "root_finder", "root_settings", "root_terms",
+        "schedule", "scribe", "sealing", "sessions", "source_streams", "stream_reporting", "streams", "subscribing",
+        "table", "telling", "terms", "tracing", "trees", "whereabouts",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +129,7 @@ class Parts:
         self._make_membership()
         self._make_roots()
         self._make_publishing()
+        self._make_upcalls()
 
     def _make_state(self) -> None:
         host, config, dispatch, trees = self.host, self.config, self.dispatch, self.trees
@@ -151,6 +167,7 @@ class Parts:
             config.gap_s, config.give_up_s, config.lease_s, min(config.gap_s, config.patience_s / GAPS_PER_PATIENCE)
         )
         self.recovery = Recovery(host, times, groups, self.flow_control, dispatch)
+        GapOrders(self.recovery, dispatch)
 
     def _make_membership(self) -> None:
         host, config, dispatch, trees = self.host, self.config, self.dispatch, self.open_trees
@@ -193,6 +210,8 @@ class Parts:
         self.whereabouts = Whereabouts(
             host, config.tree_heartbeat_s, self.trees, self.children, self.membership, self.schedule, dispatch
         )  # fmt: skip
+        PlaceOrders(self.trees, self.membership, self.farewells, self.climbing, dispatch)
+        ChildOrders(self.trees, self.children, self.joins, self.subscribing, dispatch)
 
     def _make_roots(self) -> None:
         host, config, dispatch, overlay, trees = self.host, self.config, self.dispatch, self.overlay, self.open_trees
@@ -224,6 +243,12 @@ class Parts:
         self.candidacies = Candidacies(
             host, config, overlay, self.known, self.replication, self.membership, self.intake, self.root_terms, dispatch
         )  # fmt: skip
+        ArrivalOrders(
+            host, self.trees, self.reporting, self.stream_reporting, self.progress, self.intake, dispatch
+        )  # fmt: skip
+        RootOrders(
+            host, self.trees, self.replication, self.paused_roots, self.rendezvous, self.candidacies, dispatch
+        )  # fmt: skip
 
     def _make_transfer(self) -> None:
         host, config, dispatch, overlay, trees = self.host, self.config, self.dispatch, self.overlay, self.open_trees
@@ -241,6 +266,7 @@ class Parts:
         self.resigning = Resigning(host, overlay, trees, self.membership, intake, self.last_words, self.telling)
         self.next_sessions = NextSessions(host, intake, self.last_words, self.offers, dispatch)
         self.moving_roots = MovingRoots(host, config, overlay, trees, intake, self.resigning, dispatch)
+        TransferOrders(self.trees, self.resigning, self.telling, self.offers, dispatch)
 
     def _make_publishing(self) -> None:
         host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
@@ -254,6 +280,14 @@ class Parts:
             host, config, self.known, self.intake, self.root_finder, own_streams, self.changes, self.schedule, dispatch
         )  # fmt: skip
         self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
+        SessionOrders(
+            self.trees, self.schedule, self.sessions, self.moving_roots, self.changes, self.publishing, dispatch
+        )  # fmt: skip
+        settings = TreeSettings(
+            self.trees, self.table, self.schedule, self.joins, self.rights, self.root_settings, dispatch
+        )  # fmt: skip
+        SettingsOrders(self.trees, settings, self.changes, own_streams, self.publishing, dispatch)
+        LossOrders(self.streams, self.admissions, self.publishing, dispatch)
         self.housekeeping = Housekeeping(
             host, config, self.open_trees, self.schedule, self.source_streams,
             (self.recovery, self.membership, self.children, self.whereabouts),
@@ -266,6 +300,20 @@ class Parts:
         self.inspection = Inspection(
             host, config.past_terms_s, overlay, self.known, self.trees, self.publishing,
             self.tracing, dispatch,
+        )  # fmt: skip
+
+    def _make_upcalls(self) -> None:
+        dispatch, trees, publishing = self.dispatch, self.open_trees, self.publishing
+        self.scribe = Scribe(
+            self.host.me, trees, self.terms, self.interception, self.rendezvous,
+            (self.moving_roots, self.offers, self.replication, self.candidacies, self.membership), dispatch,
+        )  # fmt: skip
+        self.links = LinkUpcalls(
+            self.trees, self.terms, self.children, self.repair, self.reporting, self.stream_reporting
+        )  # fmt: skip
+        self.resumption = Resumption(trees, self.placement, self.table, publishing, dispatch)
+        RootScopeOrders(
+            self.overlay, self.scribe, self.trees, self.known, self.membership, publishing, dispatch
         )  # fmt: skip
 
     def check(self) -> None:

@@ -181,7 +181,7 @@ class TreeMembership:
         self.host.send(parent, Rejoin(self.host.contact, b"", [self.join_message(tree, fault=False, whole=False)]))
         self.expect_parent(tree, self.config.join_timeout_s)
 
-    def join_where_needed(self) -> None:
+    def leaf_set_changed(self) -> None:
         """The closest peer to a topic may have changed: join topics without a parent for which no Join is pending.
 
         Topics that this peer is now the closest to no longer wait for an answer.

@@ -57,7 +57,7 @@ class TreeRepair:
         dispatch.on_message(Orphaned, self._orphaned)
 
     def lost(self, contact: Contact) -> None:
-        """Replace a lost parent: `Neighbours` noticed the death, and `Scribe.lost` calls this.
+        """Replace a lost parent: `Neighbours` noticed the death, and `LinkUpcalls.lost` calls this.
 
         One lost neighbour means that all tree links to it are lost. The usual way is to turn to a fallback.
         """

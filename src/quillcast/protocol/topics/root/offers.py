@@ -95,7 +95,7 @@ class Offers:
         if topic in self.by_topic:
             self.by_topic[topic] = self.by_topic[topic]._replace(noted=term)
 
-    def pass_on(self) -> None:
+    def leaf_set_changed(self) -> None:
         """Pass on topics that were transferred to this peer, if another one is now closer."""
         if not self.overlay.active:
             return

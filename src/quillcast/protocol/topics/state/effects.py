@@ -1,4 +1,4 @@
-"""Orders from a part of this layer to a part above it. `TopicOrders` carries each one out at once.
+"""Orders from a part of this layer to a part above it. A router (`orders.py`) has each one carried out at once.
 
 An order is a value, so a test of a part can compare the orders that one input leads to.
 """
@@ -289,32 +289,11 @@ class FarewellRefused(msgspec.Struct, frozen=True):
     sender: Contact
 
 
-PlaceEffect = (
-    FindParent
-    | LeaveIfIdle
-    | SayFarewell
-    | FarewellRefused
-    | ParentAccepted
-    | ChildIsParent
-    | NobodyAnswers
-    | PlaceTaken
-    | TopicFailed
-    | WarrantRefused
-)
-ArrivalEffect = ChildEntered | StreamsBegin | LeaseEnded | AllStable | RoomAgain
-RootEffect = (
-    BecomeRoot
-    | RootHere
-    | ProcessPaused
-    | LaterTermExists
-    | RivalKnown
-    | TermChosen
-    | TellNextRoot
-    | Resign
-    | SettingsEntered
-    | OpenSession
-)
-GapEffect = GapNoticed | FrontFilled | Restored | CameFromSource
-RequestEffect = AwaitRoot | RefuseRequest | SettingsLearned | RivalLearned
-LinkEffect = Invited | EnterOverlay | NeighbourLost | SeekNearerParent | RoomTowards | RootScopesChanged
-TopicEffect = PlaceEffect | ArrivalEffect | RootEffect | GapEffect | RequestEffect | LinkEffect
+PlaceEffect = FindParent | LeaveIfIdle | EnterOverlay | SayFarewell | FarewellRefused
+ChildEffect = ChildIsParent | NobodyAnswers | PlaceTaken | StreamsBegin | TopicFailed | WarrantRefused
+ArrivalEffect = ParentAccepted | ChildEntered | LeaseEnded | RoomAgain
+GapEffect = GapNoticed | FrontFilled | Restored
+RootEffect = BecomeRoot | ProcessPaused | LaterTermExists | RivalKnown
+RequestEffect = AwaitRoot | RefuseRequest
+TransferEffect = Resign | TermChosen | TellNextRoot
+SessionEffect = RootHere | AllStable | SettingsEntered | OpenSession
