@@ -2,8 +2,9 @@
 
 Most machines are members of scopes, and scopes of other scopes. Each scope has a policy, or several in succession
 while the history's faults happen. Some topics have their events numbered by sources. A few compositions have more:
-members of two scopes, scopes within two others, rates, topics that are rooted at a scope or a virtual cluster. Each of
-these is drawn from random numbers of its own, so that compositions without it stay the same. So are the promises.
+members of two scopes, scopes within two others, rates, multicast into scopes, topics that are rooted at a scope or a
+virtual cluster, faults of entry points. Each of these is drawn from random numbers of its own, so that compositions
+without it stay the same. So are the promises.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from typing import Any, get_args
 import msgspec
 
 from quillcast.protocol.scopes.messages import RecoveryName
+from quillcast.sim import faults
+from quillcast.sim.leases import bound_s
 from quillcast.sim.scenario import CREATED_IN_CLUSTER_S, Policy, Scenario, ScopePlan
 from quillcast.sim.world import derived
 
@@ -33,10 +36,11 @@ BUNDLE_RATES = (1, 4, 20)  # bundles per second, likewise
 MULTICAST = 0.5  # of the scopes within others let these send to all members at once
 ROOTED = 0.05  # of the histories have all topics rooted at a scope
 CLUSTERED = 0.05  # of them have them rooted at a virtual cluster
+AIMED = 0.2  # of them have a fault of a topic's entry points
 
 
 def composed(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario with a composition drawn from the seed, and no marks."""
+    """The scenario with a composition drawn from the seed, and no marks. Members of scopes reach the ring by these."""
     random = derived(seed, "composition")
     topics = [
         msgspec.structs.replace(plan, admission="source" if random.random() < BY_SOURCE else plan.admission)
@@ -47,14 +51,15 @@ def composed(scenario: Scenario, seed: int) -> Scenario:
         msgspec.structs.replace(scope, recovery=recovery.choice(get_args(RecoveryName)))
         for scope in _scopes(random, scenario.peers)
     ]
+    outside = [each for each in scenario.outside if all(each not in scope.members for scope in scopes)]
     name = f"{scenario.name}, in {'; '.join(map(_told, scopes)) or 'no scope'}"
-    return msgspec.structs.replace(scenario, name=name, topics=topics, scopes=scopes, marks=[])
+    return msgspec.structs.replace(scenario, name=name, topics=topics, scopes=scopes, outside=outside, marks=[])
 
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
     """The scenario with border crossings, policy parameters, and what few compositions have, drawn from the seed."""
     scenario = shaped(bordered(scenario, seed), seed)
-    for draw in (nested_twice, placed_twice, at_once, rated, rated_in_bundles, rooted):
+    for draw in (nested_twice, placed_twice, at_once, rated, rated_in_bundles, rooted, aimed):
         scenario = draw(scenario, derived(seed, draw.__name__))
     return scenario
 
@@ -179,6 +184,30 @@ def rooted(scenario: Scenario, random: Random) -> Scenario:
         return scenario.clustered(random.choice(get_args(Policy)))
     at = random.randrange(len(scenario.scopes))
     return _named(scenario.rooted(at, CREATED_IN_CLUSTER_S), scenario.scopes[at].name)
+
+
+def aimed(scenario: Scenario, random: Random) -> Scenario:
+    """In some histories, a topic's entry points are cut off, stopped or killed, alone or with their stand-bys."""
+    if not scenario.scopes or random.random() >= AIMED:
+        return scenario
+    topic, kind = random.choice(scenario.topics).name, random.choice(["partition", "pause", "crash"])
+    selectors = [f"entry-points:{topic}", f"stand-bys:{topic}"][: random.randint(1, 2)]
+    began = [fault.at_s for fault in scenario.faults]
+    at_s, for_s = random.uniform(min(began), max(began)), random.choice([2.0, 6.0, 12.0])
+    happening: list[faults.AnyFault] = []
+    match kind:
+        case "partition":
+            happening = [faults.Partition(at_s=at_s, peers=selectors, for_s=for_s)]
+        case "pause":
+            happening = [faults.Pause(at_s=at_s, peer=each, for_s=for_s) for each in selectors]
+        case _:
+            happening = [faults.Crash(at_s=at_s, peer=each, silent=True, restart_s=for_s) for each in selectors]
+    over_s = at_s + for_s + bound_s(scenario.config) + 1.0
+    scenario = msgspec.structs.replace(
+        scenario, faults=sorted([*scenario.faults, *happening], key=lambda fault: fault.at_s),
+        duration_s=max(scenario.duration_s, over_s),
+    )  # fmt: skip
+    return _named(scenario, f"{kind} of {' and '.join(selectors)}")
 
 
 def _named(scenario: Scenario, what: str) -> Scenario:

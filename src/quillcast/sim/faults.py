@@ -9,6 +9,7 @@ A selector names the peers of a fault. It is resolved when the fault begins:
 `children:T`       the children of T's root
 `leaves:T`         peers in T's tree without children
 `readers:T`        peers whose programs read T; `writers:T` likewise
+`entry-points:T`   the entry points of scopes for topic T; `stand-bys:T` likewise
 `all`              every running peer
 `-` before a name  remove these again: `["all", "-root:T"]`
 ================== ====================================================================
@@ -123,7 +124,9 @@ def over_s(fault: AnyFault) -> float:
             return fault.at_s + fault.for_s
 
 
-_KNOWN = re.compile(r"-?(?:\d+|all|(?:root|forwarders|children|leaves|readers|writers):(?P<topic>.+))")
+_KNOWN = re.compile(
+    r"-?(?:\d+|all|(?:root|forwarders|children|leaves|readers|writers|entry-points|stand-bys):(?P<topic>.+))"
+)
 _MOMENTS = re.compile(r"(?:admitted|acknowledged|delivered):(?P<topic>.+)")
 
 

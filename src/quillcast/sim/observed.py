@@ -115,6 +115,15 @@ class Observed:
         """The machines that selectors name (see `faults`)."""
         return faults.select(selectors, self._named)
 
+    def _ranked(self, topic: str) -> Iterator[tuple[int, set[bool]]]:
+        """The members that are entry points for a topic (True) or stand-bys (False), by their managers' orders."""
+        for machine, peer in self.running():
+            controller = peer.scoping.controller
+            orders = controller.membership.ordered_assignments() if controller is not None else {}
+            mine = orders.get(self.topics[topic])
+            if mine is not None:
+                yield machine.number, {rank == 0 for rank in (mine.rank, mine.ring) if rank is not None}
+
     def _named(self, selector: str) -> list[int]:
         kind, _, topic = selector.partition(":")
         if kind.isdecimal():
@@ -124,6 +133,8 @@ class Observed:
         if kind in ("readers", "writers"):
             users: Sequence[Reader | Writer] = self.readers if kind == "readers" else self.writers
             return list(dict.fromkeys(u.host.machine.number for u in users if u.topic == topic and u.host.alive))
+        if kind in ("entry-points", "stand-bys"):
+            return [number for number, leads in self._ranked(topic) if (kind == "entry-points") in leads]
         trees = self.trees(topic)
         roots = sorted((n for n, tree in trees.items() if tree.root is not None), key=lambda n: _term(trees[n]))[-1:]
         match kind:
