@@ -107,6 +107,15 @@ MUTANTS = (
         "        if incoming.number == change:\n",
         "protocol/neighbours/test_streams.py::test_a_copy_that_is_up_to_date_but_differs_is_detected_at_the_next_heartbeat",
     ),
+    Mutant(
+        "differences-asked-for-as-changes",
+        "A copy that differs is made equal though its original changes all the time.",
+        "protocol/neighbours/streams.py",
+        '            self._request(sender, incoming, epoch=b"")\n',
+        "            self._request(sender, incoming)\n",
+        "protocol/neighbours/test_streams.py::"
+        "test_what_is_asked_for_anew_is_told_of_though_other_entries_change_all_the_time",
+    ),
     # ---- forwarding
     Mutant(
         "passed-over-taken-for-had",

@@ -440,9 +440,11 @@ class Streams:
         elif now - max(incoming.asked_at, incoming.answered_at) >= self.config.ask_again_s:
             self._request(sender, incoming)
 
-    def _request(self, sender: Contact, incoming: Incoming) -> None:
+    def _request(self, sender: Contact, incoming: Incoming, epoch: bytes | None = None) -> None:
+        """Ask for what changed since the copy. With another `epoch`, ask for the buckets that differ."""
         now = self.host.now()
-        self.host.send(sender, Resend(now, incoming.epoch, incoming.number, incoming.buckets.tobytes()))
+        epoch = incoming.epoch if epoch is None else epoch
+        self.host.send(sender, Resend(now, epoch, incoming.number, incoming.buckets.tobytes()))
         self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**incoming.requests)
         incoming.note_request(now)
 
@@ -454,9 +456,12 @@ class Streams:
             self._ask_again(sender, incoming)
 
     def _ask_again(self, sender: Contact, incoming: Incoming) -> None:
-        """The answer failed: ask again a few times, then wait for the next mark."""
+        """The answer failed: ask again a few times, then wait for the next mark.
+
+        The copy may be up to date and differ, so the changes since it would not do.
+        """
         if incoming.requests < self.config.questions_max:
-            self._request(sender, incoming)
+            self._request(sender, incoming, epoch=b"")
         else:
             incoming.close_request()
 
