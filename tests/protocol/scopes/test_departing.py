@@ -6,14 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from quillcast.protocol.scopes.filters import Modulo
+from quillcast.protocol.scopes.filters import NO_BUNDLE, Modulo
 from quillcast.protocol.scopes.messages import Assignment, Registration, Role
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.k_ary import KAry
+from quillcast.protocol.scopes.policies.mesh import Mesh
 from quillcast.protocol.scopes.policies.star import Star
+from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import NoAnswer, ScopePolicy
 from quillcast.protocol.scopes.records import decode
-from tests.params import kind
+from quillcast.protocol.scopes.swaps import Phase
+from tests.params import kind, rest_long
 from tests.protocol.scopes.network import LEASE_S, Departure, Network, Tree, came, peer, published, scope, topic
 
 T = topic("t")
@@ -44,8 +47,9 @@ def on_its_way(network: Network, to: str = "C") -> bytes:
 
 
 def passed_on(network: Network, record: bytes, at: str = "C") -> list[str]:
-    """To whom a peer passes on a bundle that came to it with this record."""
-    leaving: list[Departure] = came(network.peers[peer(at).id], T, record)
+    """To whom a peer passes on a bundle that came to it with this record, all of its serials together."""
+    arrived: list[Departure] = came(network.peers[peer(at).id], T, record)
+    leaving = [each for each in arrived if each.channel.filter != NO_BUNDLE]
     return sorted({str(each.channel.spec.peer.address[0]) for each in leaving})
 
 
@@ -342,6 +346,70 @@ def test_members_that_go_while_the_policy_gives_no_answer_leave_no_links_to_nobo
         network.check()
     network.passed(CHANGED_S)
     check_gone(network, "Q")
+
+
+DEPARTMENTS = [
+    {"policy": partial(lambda policy, of: policy, policy), **config}
+    for policy in (Tree(1), Star(), KAry(fan_out=2), Mesh(), Stripes(stripes=2))
+    for config in ({}, {"replicas": 2}, {"entry_points": 2}, {"entry_points": 2, "replicas": 2}, {"split": True})
+]
+
+
+def department(seed: int, **config: Any) -> Network:
+    """The campus with three more subscribers in Q."""
+    network = campus(Network(seed), **config)
+    for name in "DFG":
+        network.add_peer(name, ["Q"])
+        network.role(name, T, None, subscribes=True)
+        network.settle()
+    network.passed(CHANGED_S)
+    return network
+
+
+@pytest.mark.parametrize("leaving", ["C", "D", "CD"])
+@pytest.mark.parametrize("config", rest_long(DEPARTMENTS, 1))
+def test_at_each_moment_bundles_get_through_a_scope_some_members_of_which_end_their_part(
+    config: dict[str, Any], leaving: str
+) -> None:
+    """C is the entry point, or the first one, and the delegate. D may be the next in both."""
+    network, staying = department(0, **config), {*"DEFG"} - {*leaving}
+    for name in leaving:
+        network.role(name, T, None)
+    while any(network.links.values()):
+        network.settle(1)
+        for serial in range(2):
+            assert network.publish("A", T, serial).keys() >= staying
+    network.passed(2 * CHANGED_S)
+    for serial in range(2):
+        assert network.publish("A", T, serial).keys() == {*"CDEFG"} - {*leaving}
+    assert not any(forwards(network, name) for name in leaving)
+    assert network.managers[scope("Q").id].state.topics[T].former_delegates == ()
+    network.check()
+
+
+@pytest.mark.parametrize("restarted", ["", "Q"])
+@pytest.mark.parametrize("policy", [Tree(1), Star(), Stripes(stripes=2)], ids=kind)
+def test_an_entry_point_that_ended_its_part_forwards_what_is_on_its_way_to_it(
+    policy: ScopePolicy, restarted: str
+) -> None:
+    """Both into its scope and out of it: it is the delegate, too."""
+    network = department(0, policy=lambda of: policy)
+    record = on_its_way(network)
+    to = passed_on(network, record)
+    network.role("C", T, None)
+    network.settle()
+    kept = network.managers[scope("Q").id].state.topics[T]
+    assert network.managers[scope("Q").id].swaps.running[T].phase is Phase.DRAINING
+    if restarted:
+        network.crash_manager(restarted)
+        network.settle()
+        kept = network.restore_manager(restarted).state.topics[T]
+        network.settle()
+    assert {*passed_on(network, record)} >= {*to}
+    assert network.managers[scope("Q").id].state.members[kept.entries[0]].party.name != "C"
+    network.passed(CHANGED_S)
+    assert passed_on(network, record) == []
+    assert network.publish("A", T) == dict.fromkeys("DEFG", 1)
 
 
 def test_a_record_names_the_scope_until_it_is_released() -> None:

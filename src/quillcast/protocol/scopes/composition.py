@@ -25,6 +25,7 @@ from quillcast.protocol.scopes.channels import (
     SpecOf,
     Subchannel,
     Subchannels,
+    aside,
     both,
     delegated,
     entered,
@@ -123,7 +124,7 @@ class Composition:
 
     def _departing(self) -> dict[int, None]:
         """The members that no longer take part, but still forward bundles in transit."""
-        ends, known = self._ends() if self.kept.records else (), self.state.members
+        ends, known = _ends(self._all_channels()) if self.kept.records else (), self.state.members
         members = [known[label] for label in ends if label in known and label not in self.members]
         return {each.label: None for each in members if self._may_forward(each)}
 
@@ -136,9 +137,15 @@ class Composition:
         """The entry points at which bundles enter, without the stand-bys."""
         return self.kept.entries[: self.config.entry_points]
 
-    def _ends(self) -> dict[int, None]:
-        """The members at the two ends of channels."""
-        return dict.fromkeys(label for each in self._all_channels() for label in each[:2] if label != ALL)
+    @property
+    def _to_enter(self) -> tuple[int, ...]:
+        """The entry points of the next channels: without those that no longer take part."""
+        return tuple(each for each in self.kept.entries if each not in self.departing)[: self.config.entry_points]
+
+    @property
+    def _delegated(self) -> tuple[int, ...]:
+        """The delegates, and those before them that still send out of the scope."""
+        return (*self.kept.delegates, *self.kept.former_delegates)
 
     def _all_channels(self) -> tuple[WantedChannel, ...]:
         """The channels of all versions."""
@@ -195,27 +202,55 @@ class Composition:
     def _choose(self) -> None:
         """Choose entry points and delegates, and ask the policy for channels."""
         able = self.state.ring if self.around.is_top else ()
-        able = able or tuple(self._labels("subscribes") or self._staying())
+        able = able or self._able()
         askers = [sender.party.id for sender in self.senders]
         askers += [self.around.parent] if self.around.parent is not None else []
         acting = self._entered
         seats = tuple(label for label in self.around.seats or () if label in self.members)
         chosen = seats if self._begins_here() else self._nearest(able, askers, acting)
         entries = tuple(chosen[: max(RING_MAX, self.config.entry_points)])
-        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in entries[:1]))
-        self.kept.choose(entries, tuple(sorted(others[: self.config.replicas])) if self.around.outgoing else ())
+        former = tuple(label for label in self._delegated if label in self.departing)
+        entered = tuple(dict.fromkeys((*self._still_entered(), *entries)))
+        self.kept.choose(entered, self._delegates(able, entries[:1]), former)
         if self.policy is not None:
             self._carry_on(self.policy)
         if self.swap is not None:
             self.swap.carry_by(*self._channels_of(self.swap))
-        ends = self._ends()
+        self._let_go()
+        self.kept.leave_by(tuple(dict.fromkeys((*self._delegated, *self._upwards()))))
+        links = self.kept.links
+        self._choose_links()
+        self._bridge(links)
+
+    def _able(self) -> tuple[int, ...]:
+        """Those that receive the topic anyway, and those that enter or send it and still take part."""
+        receiving, acting = self._labels("subscribes"), (*self._entered, *self.kept.delegates)
+        still = [label for label in acting if label in self._staying() and label in _ends(self.kept.channels)]
+        return tuple(dict.fromkeys((*receiving, *still))) if receiving else self._staying()
+
+    def _still_entered(self) -> tuple[int, ...]:
+        """The entry points, if one of them no longer takes part, until the channels of others are in use."""
+        left = _ends(self.kept.channels).keys() & self.departing.keys()
+        if self._begins_here() or left.isdisjoint(self._entered):
+            return ()
+        return tuple(label for label in self._entered if label in self.members)
+
+    def _delegates(self, able: Sequence[int], first: Sequence[int]) -> tuple[int, ...]:
+        """Present delegates keep their shares. Others take those of the rest, and preferably not the entry point."""
+        others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in first))
+        chosen = others[: self.config.replicas] if self.around.outgoing else []
+        new = iter(sorted(label for label in chosen if label not in self.kept.delegates))
+        shares = [label if label in chosen else next(new, None) for label in self.kept.delegates]
+        return (*(label for label in shares if label is not None), *new)
+
+    def _let_go(self) -> None:
+        """Have members that no longer take part end what they do, if no channel needs them any longer."""
+        ends, kept = _ends(self._all_channels()), self.kept
         self.members = {
             label: each for label, each in self.members.items() if label in ends or label not in self.departing
         }
-        self.kept.leave_by(tuple(dict.fromkeys((*self.kept.delegates, *self._upwards()))))
-        former = self.kept.links
-        self._choose_links()
-        self._bridge(former)
+        entries = tuple(label for label in kept.entries if label in self.members)
+        kept.choose(entries, kept.delegates, tuple(label for label in kept.former_delegates if label in self.members))
 
     def _bridge(self, former: Sequence[LabelPair]) -> None:
         """Until channels lead to members that came, or lost the one above them, links carry everything there.
@@ -231,7 +266,8 @@ class Composition:
         self.kept.bridge(())
         if former and self.kept.records:
             parents = {target: source for source, target in former}
-            alone = {target for source, target in links if parents.get(target) not in self.state.members}
+            staying = ((source, target) for source, target in links if target not in self.departing)
+            alone = {target for source, target in staying if parents.get(target) not in self.state.members}
             new = [link for link in links if link[1] in alone and link not in former]
             carrying = tuple(WantedChannel(*link, None) for link in dict.fromkeys((*bridges, *new)))
             surplus = _without(self._between_members(carrying), self.kept.channels)
@@ -252,7 +288,7 @@ class Composition:
         replaced them (`swaps`), if any of them leads to a member that still receives.
         """
         wanted, self.unanswered = self._wanted(policy, self.kept.wanted)
-        receivers = frozenset((ALL, *self._group().receivers))
+        receivers = frozenset((ALL, *self._group().receivers, *self._delegated, *self._upwards()))
         former = _without(self._between_members(self.kept.channels), wanted)
         are_missed = self.kept.records and any(each.target in receivers for each in former)
         self.kept.carry_by(wanted, former if are_missed else ())
@@ -313,11 +349,11 @@ class Composition:
         """The members, as the policy sees them. One that passes bundles out of the scope must receive them all."""
         publishing = self._labels("publishes")
         comes_in = self.senders or self._begins_at_entry
-        entries = self._entered if comes_in and not self._incoming else ()
+        entries = self._to_enter if comes_in and not self._incoming else ()
         return Group(
             self._staying(),
             tuple(sorted({*publishing, *entries})),
-            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards()})),
+            tuple(sorted({*self._labels("subscribes"), *self.kept.delegates, *self._upwards(self._to_enter)})),
         )
 
     # ---- orders
@@ -438,9 +474,10 @@ class Composition:
         """Of how many members that send out of the scope, in any topic, each has a share of what leaves in all."""
         return max(1, len(self.state.exits()))
 
-    def _upwards(self) -> tuple[int, ...]:
-        """The member that sends what others publish up the overlay's tree."""
-        return self.kept.entries[:1] if self.around.assignment.ring == 0 and self._labels("publishes") else ()
+    def _upwards(self, entries: Sequence[int] | None = None) -> tuple[int, ...]:
+        """The member that sends what others publish up the overlay's tree: the first entry point, now or of these."""
+        sends = self.around.assignment.ring == 0 and self._labels("publishes")
+        return tuple(self.kept.entries if entries is None else entries)[:1] if sends else ()
 
     def _assignment(self, label: int, depth: int, *, forwards: bool) -> Assignment:
         rank = self.kept.entries.index(label) if label in self.kept.entries else None
@@ -468,13 +505,13 @@ class Composition:
         A member scope learns by this that it is to forward until others do, should no member of its own take part.
         """
         channels = [each for each in self._all_channels() if self.kept.records]
-        entered = [label for label in self._entered if self._is_scope(label)]
+        entered = [label for label in self._entered if self._is_scope(label) or self._is_passed_to]
         relays = frozenset(each.source for each in channels) & {*entered, *(each.target for each in channels)}
-        leaving = [label for label in self._ends() if label in self.departing and self._is_scope(label)]
-        through = (*self._entered, *self.kept.delegates) if self.around.assignment.forwards else ()
+        leaving = [label for label in self.departing if label in self.members and self._is_scope(label)]
+        through = (*self._entered, *self._delegated) if self.around.assignment.forwards else ()
         group = self._group()
         only = [label for label in group.receivers if label not in self.subscribing]
-        outwards = [label for label in only if any(each != label for each in group.senders)]
+        outwards = [label for label in (*only, *self._delegated) if any(each != label for each in group.senders)]
         return relays.union(outwards, leaving, through)
 
     def _around(self) -> tuple[Circle, ...]:
@@ -577,13 +614,22 @@ class Composition:
             everything = is_bridge or target in self.departing
             link = WantedChannel(source, target, None, None if everything else _left_to_links(mechanism))
             for origin in self._carried() if is_bridge else (None,):
-                yield self._order(link, Constraint(self.topic, depth, origin, version=self.kept.version))
+                begins = not self._begins_before(source)
+                constraint = Constraint(self.topic, depth, origin, version=self.kept.version, begins=begins)
+                yield self._order(link, constraint)
         if self.swap is not None:
             mechanism = self._mechanism(self.swap.other)
-            left = [(*link, None, _left_to_links(mechanism)) for link in self.kept.links if mechanism]
-            for each in (*self.swap.channels, *map(WantedChannel._make, left)):
-                constraint = Constraint(self.topic, depth, each.origin, True, self.swap.version, False)
+            left = _left_to_links(mechanism)
+            tree = [WantedChannel(*link, None, left) for link in self.kept.links if mechanism]
+            tree += [WantedChannel(*link, None) for link in self.kept.links if all(map(self._begins_before, link))]
+            for each in (*self.swap.channels, *tree):
+                begins = self._begins_before(each.source)
+                constraint = Constraint(self.topic, depth, each.origin, True, self.swap.version, begins)
                 yield from self._orders(each, constraint, mechanism)
+
+    def _begins_before(self, label: int) -> bool:
+        """Do bundles that enter at a member take the former channels, as none of the present ones begins there?"""
+        return label in self.departing and all(each.source != label for each in self.kept.channels)
 
     def _mechanisms(self) -> tuple[str, ...]:
         """The multicast mechanisms over which bundles come here."""
@@ -597,6 +643,11 @@ class Composition:
         """
         mechanism, scope = mechanism_of(policy) if policy is not None else "", self.state.scope.id.hex()
         return str(parse(mechanism)._replace(of=scope[-16:] if incoming else scope[:16])) if mechanism else ""
+
+    @property
+    def _is_passed_to(self) -> bool:
+        """Do other scopes pass bundles on to this one's entry points?"""
+        return not self.around.is_top and self.kept.root != self.state.scope.id and not self._begins_here()
 
     @property
     def _begins_at_entry(self) -> bool:
@@ -644,12 +695,13 @@ class Composition:
         """The superscope's channels, at the members to which they are delegated (figure 14)."""
         delegates = self.kept.delegates
         for order in self.around.outgoing if delegates else ():
-            concerned = one_of(len(delegates), for_topic(order, self.topic), self._leaving_each())
+            concerned = one_of(len(self._delegated), for_topic(order, self.topic), self._leaving_each())
             spec = self._answered(concerned)
-            if spec is None:
-                yield from replicated(concerned, delegates)
-            elif spec.at_once:
-                yield from replicated(msgspec.structs.replace(concerned, spec=spec), delegates)
+            whole = msgspec.structs.replace(concerned, spec=spec or order.spec)
+            for member in self.kept.former_delegates:
+                yield member, delegated(aside(whole), member)
+            if spec is None or spec.at_once:
+                yield from replicated(whole, delegates)
             else:
                 for at, part in enumerate(spec.parts):
                     member = delegates[at % len(delegates)]
@@ -662,7 +714,7 @@ class Composition:
         spec = self.around.answers(order.spec, self.topic)
         if spec is None:
             return Subchannels()
-        return spec.shared(len(self.kept.delegates)) if isinstance(spec, Subchannels) else None
+        return spec.shared(len(self._delegated)) if isinstance(spec, Subchannels) else None
 
     def _spec(self, label: int, *, enters: bool = False) -> Spec:
         party = self.state.members[label].party
@@ -695,6 +747,11 @@ def _admitted(admitted: tuple[int, ...], wanting: list[int], most: int) -> tuple
     kept = dict.fromkeys(label for label in admitted if label in still)
     room = max(0, most - len(kept)) if most else len(wanting)
     return (*kept, *[label for label in still if label not in kept][:room])
+
+
+def _ends(channels: Iterable[WantedChannel]) -> dict[int, None]:
+    """The members at the two ends of channels."""
+    return dict.fromkeys(label for each in channels for label in each[:2] if label != ALL)
 
 
 def _without(channels: Iterable[WantedChannel], known: Iterable[WantedChannel]) -> tuple[WantedChannel, ...]:

@@ -56,6 +56,8 @@ class LocalController:
         self.channels: tuple[ChannelOrder, ...] = ()
         self.measuring: dict[bytes, dict[tuple[bytes, bytes], Party]] = {}
         """By peer to which the round trip is measured: the owners who want to know, and for which party there."""
+        self.unresolved = False  # does a receiver still have to answer where one of the channels leads?
+        self.unacknowledged: dict[bytes, None] = {}  # owners that wait for this peer to have its orders
         self.misrouted = 0
         self.malformed = 0
         self.groups_refused = 0  # multicast groups of other scopes beyond `GROUPS_MAX`
@@ -84,7 +86,7 @@ class LocalController:
             case Orders():
                 self.membership.ordered(message, now)
                 if any(assignment.records for assignment in message.assignments):
-                    return [*self._settle(), *self.membership.acknowledge(message.owner.id)]
+                    self.unacknowledged[message.owner.id] = None
             case Heard():
                 self.membership.heard(message, now)
             case RegistrationRefused():
@@ -93,7 +95,13 @@ class LocalController:
                 self.requests.answered(message)
             case MeasureRoundTrips():
                 return self._measure(message)
-        return self._settle()
+        return [*self._settle(), *self._acknowledge()]
+
+    def _acknowledge(self) -> Iterator[Send]:
+        """Tell owners that wait for it that this peer has its orders, once it knows where the channels lead."""
+        for id_ in () if self.unresolved else self.unacknowledged:
+            yield from self.membership.acknowledge(id_)
+        self.unacknowledged = self.unacknowledged if self.unresolved else {}
 
     def measured(self, peer: bytes, seconds: float | None) -> list[ScopeEffect]:
         """The round trip to a peer was measured: tell the owners that asked. None: it cannot be reached."""
@@ -114,6 +122,7 @@ class LocalController:
         """
         self.membership.passed(now)
         self.requests.beat()
+        self.unacknowledged = {}
         return [*self.membership.beat(behind=behind), *self._settle()]
 
     def leave(self) -> list[ScopeEffect]:
@@ -134,6 +143,7 @@ class LocalController:
 
     def _settle(self) -> list[ScopeEffect]:
         wanted = dict[Party, ChannelWish]()
+        self.unresolved = False
         channels = superimposed(self._without_excess(self._resolved(wanted)))
         effects: list[ScopeEffect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
         before, after = _by_name(self.channels), _by_name(channels)
@@ -156,7 +166,11 @@ class LocalController:
             for constraint in order.constraints:
                 concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
                 found = islice(leaves(concerned, partial(answers, constraint)), LEAVES_MAX)
-                yield from (leaf for leaf in found if not isinstance(leaf.spec, Ask))
+                for leaf in found:
+                    if isinstance(leaf.spec, Ask):
+                        self.unresolved = True
+                    else:
+                        yield leaf
 
     def _without_excess(self, orders: Iterable[ChannelOrder]) -> Iterator[ChannelOrder]:
         """Leave out multicast groups that other scopes name beyond the bound, as if their datagrams were lost."""

@@ -166,6 +166,8 @@ class Topic(msgspec.Struct):
     entries: tuple[int, ...] = ()
     """The entry point, its stand-bys."""
     delegates: tuple[int, ...] = ()
+    former_delegates: tuple[int, ...] = ()
+    """Delegates that no longer take part. They send out of the scope until others have replaced their channels."""
     exits: tuple[int, ...] = ()
     """The members that send out of the scope."""
     channels: tuple[WantedChannel, ...] = ()
@@ -187,9 +189,9 @@ class Topic(msgspec.Struct):
     bridges: tuple[tuple[int, int], ...] = ()
     """The links, up or down, that carry everything: the policy gives no answer, and its channels do not lead there."""
 
-    def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...]) -> None:
-        """Make these members its entry points and delegates."""
-        self.entries, self.delegates = entries, delegates
+    def choose(self, entries: tuple[int, ...], delegates: tuple[int, ...], former: tuple[int, ...]) -> None:
+        """Make these members its entry points, delegates and former delegates."""
+        self.entries, self.delegates, self.former_delegates = entries, delegates, former
 
     def carry_by(self, channels: tuple[WantedChannel, ...], surplus: tuple[WantedChannel, ...] = ()) -> None:
         """Carry it by these channels, and for a while by the surplus ones, which the policy no longer wants."""
@@ -214,7 +216,8 @@ class Topic(msgspec.Struct):
 
     def clear(self) -> None:
         """No member carries it any longer."""
-        self.entries = self.delegates = self.exits = self.channels = self.surplus = self.links = self.bridges = ()
+        self.entries = self.delegates = self.former_delegates = self.exits = ()
+        self.channels = self.surplus = self.links = self.bridges = ()
 
     def go_by(self, of: Basis | None, change: Change | None) -> None:
         """Set the policy in force, and the change in progress."""
