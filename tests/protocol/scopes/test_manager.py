@@ -371,6 +371,19 @@ def test_orders_of_an_owner_that_refuses_a_party_are_not_in_doubt() -> None:
     assert (ordering.name, membership.doubted, membership.doubtful()) == ("V", {}, {})
 
 
+def test_a_member_that_doubts_orders_asks_a_manager_again_that_restarted_before_it_could_answer() -> None:
+    network = campus()
+    membership = network.peers[peer("D").id].membership
+    network.crash_manager("Q")
+    membership.returned()
+    network.carry_out(peer("D").id, network.peers[peer("D").id].passed(network.now))
+    network.settle()
+    assert membership.doubtful()
+    network.restore_manager("Q")
+    network.settle()
+    assert not membership.doubtful(), "without another keep-alive"
+
+
 def test_a_scope_that_takes_no_part_gets_no_role_in_a_topic_in_which_it_took_none_before() -> None:
     """Otherwise a scope without rights could say where other members' topics are rooted."""
     network = Network()

@@ -455,6 +455,8 @@ class ScopeMembership:
         if owner is None or (orders.epoch, orders.number) <= owner.stamp:
             return ()
         self._hear(owner, now, orders.serial)
+        if orders.owner.id in self.doubted:  # it does not know the new number, perhaps since its restart
+            self.unregistered[orders.owner.id] = None
         old, owner.orders, owner.circles = owner.orders, orders, dict(_domains(orders))
         was_refused = bool(owner.refused)
         owner.party, owner.refused, owner.unmanaged = orders.owner, "", ""
