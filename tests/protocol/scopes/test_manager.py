@@ -716,6 +716,25 @@ def test_a_policy_that_was_set_takes_effect_and_is_saved() -> None:
     assert network.restore_manager("P").state.settings == tuple(rules)
 
 
+def test_a_scope_with_other_superscopes_tells_the_former_one_again_for_a_lease() -> None:
+    network = campus()
+    network.add_scope("Y")
+    network.crash_manager("Q")
+    network.cut.add(scope("X").id)
+    q = scope("Q").id
+    restored = ScopeManager.restored(network.disks[q], network.configs[q], owners=[scope("Y")])
+    network.managers[q] = restored
+    network.carry_out(q, restored.begin(network.now))
+    network.settle()
+    network.cut.clear()
+    network.passed(LEASE_S / 3)
+    assert "Q" not in members(network, "X")
+    network.passed(LEASE_S)
+    network.sent.clear()
+    network.passed(LEASE_S)
+    assert (q, scope("X").id) not in network.sent
+
+
 def test_an_old_manager_is_not_obeyed_and_ends() -> None:
     network = campus()
     old = manager(network, "Q")

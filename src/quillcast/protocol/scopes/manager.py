@@ -73,6 +73,7 @@ class ScopeManager:
         self.measuring = Measuring(state, config.lease_s, self.members, self.receiver)
         self.known_roots: tuple[RootScope, ...] = ()
         self.former_owners: tuple[Party, ...] = ()  # of which the scope's file no longer makes it a member
+        self.left_until = 0.0  # when they are told no longer
         self.orders = OrderBook(state)
         self.behind: dict[int, None] = {}  # members that missed bundles at their last keep-alive, where channels change
         self.swaps = Swaps(config.lease_s, lambda topic: state.topics[topic].version, self._name_of)
@@ -139,8 +140,13 @@ class ScopeManager:
         self._judge_again()
         for topic in self.topics:
             self._cascade(topic)
-        left = (Send(owner, Deregistration(owner.id, self.state.scope.id)) for owner in self.former_owners)
-        return self._effects([*left, *self._tell_refusals()])
+        self.left_until = now + self.config.lease_s
+        return self._effects([*self._leave_former(), *self._tell_refusals()])
+
+    def _leave_former(self) -> Iterator[Send]:
+        """Leave the scopes of which this one was a member. After a lease they know by its silence."""
+        if self.now < self.left_until:
+            yield from (Send(owner, Deregistration(owner.id, self.state.scope.id)) for owner in self.former_owners)
 
     def _judge_again(self) -> None:
         """The scope's file may give members other rights than before."""
@@ -495,6 +501,7 @@ class ScopeManager:
         self.requests.beat()
         yield from self.measuring.measure_again(now)
         yield from self.membership.beat(behind=bool(self.behind))
+        yield from self._leave_former()
 
     # ---- what follows
 
