@@ -2,9 +2,11 @@
 
 import pytest
 
+from quillcast.protocol.scopes import controller
 from quillcast.protocol.scopes.messages import TopicBounds
 from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.state import Entering, ScopeConfig
+from quillcast.protocol.scoping import scoping
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.publishing.publisher import Publisher
 from tests.protocol.test_nested_scoping import TOPIC, Campus
@@ -157,3 +159,18 @@ def test_a_peer_that_is_itself_the_root_waits_too_and_begins_when_one_ends() -> 
     site.close(others[0], leaving)
     site.village.run(3)
     assert reader.payloads == [*(b"%d" % number for number in others[:2]), b"late"]
+
+
+def test_a_peer_says_once_that_channels_lead_to_more_addresses_than_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (controller, scoping):
+        monkeypatch.setattr(module, "LEAVES_MAX", 0)
+    site, told = Site(3, Star()), list[str]()
+    for number in site.members:
+        site.village.peers[number].scoping.refused = told.append
+    site.subscribe(site.members)
+    site.village.run(2 * LEASE_S)
+    assert [why.split(":")[0] for why in told] == [
+        "1 of the channels ordered of this peer lead to more than 0 addresses",
+        "2 of the channels ordered of this peer lead to more than 0 addresses",
+    ]
+    assert site.village.world.journal.marks["channels_cut"] == len(told)

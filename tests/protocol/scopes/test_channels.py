@@ -22,7 +22,7 @@ from quillcast.protocol.scopes.channels import (
     superimposed,
     to_party,
 )
-from quillcast.protocol.scopes.controller import GROUPS_MAX, LocalController
+from quillcast.protocol.scopes.controller import GROUPS_MAX, LEAVES_MAX, LocalController
 from quillcast.protocol.scopes.filters import NO_BUNDLE, Every, Modulo
 from quillcast.protocol.scopes.labels import ChannelLabel
 from quillcast.protocol.scopes.messages import Orders
@@ -140,3 +140,13 @@ def test_a_peer_sends_to_so_many_groups_of_other_scopes_and_no_more() -> None:
     controller.received(Orders(LIBRARY, 1, 1, 1, 1, channels=(channel(Subchannels(parts)), own)), 0.0)
     assert len(controller.channels) == GROUPS_MAX + 1
     assert (own in controller.channels, controller.groups_refused) == (True, 2)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_channel_leads_to_so_many_addresses_and_no_more(excess: int) -> None:
+    specs = [Address(Contact(b"%16d" % n, f"peer:{n}")) for n in range(1, LEAVES_MAX + excess + 1)]
+    parts = tuple(Subchannel(n, spec) for n, spec in enumerate(specs, 1))
+    controller = LocalController(ALICE, [LIBRARY], 5.0)
+    controller.begin(0.0)
+    controller.received(Orders(LIBRARY, 1, 1, 1, 1, channels=(channel(Subchannels(parts)),)), 0.0)
+    assert (len(controller.channels), controller.channels_cut) == (LEAVES_MAX, excess)

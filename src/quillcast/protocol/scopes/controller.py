@@ -61,6 +61,7 @@ class LocalController:
         self.misrouted = 0
         self.malformed = 0
         self.groups_refused = 0  # multicast groups of other scopes beyond `GROUPS_MAX`
+        self.channels_cut = 0  # ordered channels that lead to more than `LEAVES_MAX` addresses in a topic
 
     # ---- inputs
 
@@ -143,7 +144,7 @@ class LocalController:
 
     def _settle(self) -> list[ScopeEffect]:
         wanted = dict[Party, ChannelWish]()
-        self.unresolved = False
+        self.unresolved, self.channels_cut = False, 0
         channels = superimposed(self._without_excess(self._resolved(wanted)))
         effects: list[ScopeEffect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
         before, after = _by_name(self.channels), _by_name(channels)
@@ -165,12 +166,13 @@ class LocalController:
         for order in self.membership.channels():
             for constraint in order.constraints:
                 concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
-                found = islice(leaves(concerned, partial(answers, constraint)), LEAVES_MAX)
-                for leaf in found:
+                found = leaves(concerned, partial(answers, constraint))
+                for leaf in islice(found, LEAVES_MAX):
                     if isinstance(leaf.spec, Ask):
                         self.unresolved = True
                     else:
                         yield leaf
+                self.channels_cut += next(found, None) is not None
 
     def _without_excess(self, orders: Iterable[ChannelOrder]) -> Iterator[ChannelOrder]:
         """Leave out multicast groups that other scopes name beyond the bound, as if their datagrams were lost."""

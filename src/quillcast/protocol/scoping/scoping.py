@@ -27,7 +27,7 @@ from quillcast.protocol.scopes.authority import heeds, manager_heeds, speaks_for
 from quillcast.protocol.scopes.channels import Address, Multicast, Party
 from quillcast.protocol.scopes.clients import SERVERS_MAX
 from quillcast.protocol.scopes.config import TopicRule
-from quillcast.protocol.scopes.controller import GROUPS_MAX, LocalController
+from quillcast.protocol.scopes.controller import GROUPS_MAX, LEAVES_MAX, LocalController
 from quillcast.protocol.scopes.direct import AnswerDue, DirectPatterns, Found
 from quillcast.protocol.scopes.effects import Measure, NotEntitled, Save, ScopeEffect, Send, Superseded
 from quillcast.protocol.scopes.filters import Customs
@@ -95,7 +95,7 @@ class Scoping:
 
     __slots__ = (
         "agents", "beat_at", "beat_s", "beats", "bounds", "branches", "contacts", "controller", "direct", "dispatch",
-        "domains", "groups", "groups_refused", "had_place", "has_own_topics", "host", "hosting", "installing",
+        "domains", "excess", "groups", "had_place", "has_own_topics", "host", "hosting", "installing",
         "known_ends", "managers", "obstacles", "obstructed", "opening", "overlay", "permissions", "placement",
         "publishing", "questions", "refused", "subscribing", "superseded", "table", "trees", "withdrawing",
     )  # fmt: skip
@@ -111,7 +111,7 @@ class Scoping:
         self.bounds: tuple[Bounds, ...] = ()  # of which topics scopes bound publishers and subscribers
         self.placement, self.installing, self.dispatch = placement, Installing(host, customs), dispatch
         self.groups: dict[str, bytes] = EMPTY  # multicast mechanisms that this peer takes part in, and their keys
-        self.groups_refused = 0  # as was told last
+        self.excess: dict[str, int] = EMPTY  # by mark: how much orders lead to beyond bounds, as was told last
         self.known_ends: dict[bytes, Position] = EMPTY  # of topics whose policy changes, at the last sign of life
         self.table, self.agents = table, agents
         table.pass_recorded(self._recorded)
@@ -572,7 +572,7 @@ class Scoping:
         if groups != self.groups:
             self.groups = groups
             self.host.multicast(groups)
-        self._tell_excess(controller.groups_refused if controller is not None else 0)
+        self._tell_excess(controller)
         self._take_part(controller)
         topics = self.installing.follow(controller)
         self.table.guard(self.installing.borders)
@@ -584,16 +584,15 @@ class Scoping:
                 self.placement.install(self.trees[topic])
         self._forward(controller)
 
-    def _tell_excess(self, count: int) -> None:
-        """Tell when other scopes name too many multicast groups, or fewer or more than before."""
-        if count > self.groups_refused:
-            self.host.trace(Mark("groups_refused"))
-            self.refused(
-                f"other scopes name {GROUPS_MAX + count} multicast groups for this peer to send to, more than "
-                f"{GROUPS_MAX}: it sends to the entry points of the rest alone, and their members ask for what they "
-                "miss; set `multicast = true` in fewer of the scopes that receive"
-            )
-        self.groups_refused = count
+    def _tell_excess(self, controller: LocalController | None) -> None:
+        """Tell when managers have this peer send to more groups or addresses than it does, and when they are more."""
+        groups, cut = (controller.groups_refused, controller.channels_cut) if controller is not None else (0, 0)
+        excess = {"groups_refused": groups, "channels_cut": cut}
+        for mark, why in (("groups_refused", _many_groups(groups)), ("channels_cut", _long_channels(cut))):
+            if excess[mark] > self.excess.get(mark, 0):
+                self.host.trace(Mark(mark))
+                self.refused(why)
+        self.excess = excess
 
     def _forward(self, controller: LocalController | None) -> None:
         """Receive the events of topics that this peer is to pass on, even if nobody here subscribes (any more)."""
@@ -681,6 +680,22 @@ class Scoping:
         """Raise AssertionError unless the managers here are consistent."""
         for manager, _ in self.managers.values():
             manager.check()
+
+
+def _many_groups(count: int) -> str:
+    return (
+        f"other scopes name {GROUPS_MAX + count} multicast groups for this peer to send to, more than {GROUPS_MAX}: it "
+        "sends to the entry points of the rest alone, and their members ask for what they miss; set `multicast = true` "
+        "in fewer of the scopes that receive"
+    )
+
+
+def _long_channels(count: int) -> str:
+    return (
+        f"{count} of the channels ordered of this peer lead to more than {LEAVES_MAX} addresses: it sends to the first "
+        f"{LEAVES_MAX} of each, and others ask for what they miss; set a lower `entry_points` in the files of the "
+        "scopes that receive"
+    )
 
 
 def _sent_to(controller: LocalController) -> dict[str, bytes]:
