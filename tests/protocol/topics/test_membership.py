@@ -130,6 +130,17 @@ def test_a_source_asks_for_events_while_it_speaks_for_a_lease_of_a_peer_that_is_
     assert not world.membership.join_message(tree, fault=False).sends_only
 
 
+def test_a_peer_whose_parent_still_owes_it_the_earliest_events_asks_for_them_when_it_settles(world: Parts) -> None:
+    tree = world.tree()
+    tree.parent = BOB
+    world.subscribing.subscribe("weather", Notes(), start="earliest")
+    tree.doubt()
+    del world.host.sent[:], world.ordered[:]
+    world.membership.settled(tree)
+    assert world.ordered == [PlaceTaken(tree.topic)]
+    assert world.sent == [(BOB, "Rejoin")]
+
+
 def test_a_newcomer_learns_which_streams_are_over(world: Parts) -> None:
     """Else another parent would tell it later, and it would take that for a loss."""
     tree = world.root(Descriptor("weather", Settings(admission="source")))

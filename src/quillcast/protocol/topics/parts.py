@@ -189,26 +189,29 @@ class Parts:
             host, config, self.overlay, parents, trees, self.terms, self.schedule, self.progress, dispatch
         )  # fmt: skip
         self.climbing = Climbing(
-            host, self.overlay, self.neighbours, trees, self.placement, self.membership, dispatch
+            host, self.overlay, self.neighbours, self.known, self.trees, self.placement, self.membership, dispatch
         )  # fmt: skip
         self.stream_reporting = StreamReporting(
-            host, self.streams, self.trees, self.source_streams, self.progress, dispatch
+            host, self.streams, self.trees, self.schedule, self.source_streams, self.progress, dispatch
         )  # fmt: skip
         self.rights = Rights(
-            host, self.children, self.membership, self.subscribing, self.stream_reporting, dispatch
+            host, self.trees, self.source_streams, self.children, self.membership, self.subscribing,
+            self.stream_reporting, dispatch,
         )  # fmt: skip
         self.reporting = Reporting(
-            host, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule, dispatch
+            host, self.known, self.trees, self.terms, self.children, self.membership, self.progress, self.schedule,
+            dispatch,
         )  # fmt: skip
         self.repair = TreeRepair(
-            host, self.overlay, self.neighbours, trees, self.joins, self.membership, dispatch
+            host, self.overlay, self.neighbours, trees, self.placement, self.joins, self.membership, dispatch
         )  # fmt: skip
 
         self.farewells = Farewells(
-            host, config, self.overlay, self.trees, self.children, self.membership, dispatch
+            host, config, self.overlay, trees, self.progress.moves, self.children, self.membership, dispatch
         )  # fmt: skip
         self.whereabouts = Whereabouts(
-            host, config.tree_heartbeat_s, self.trees, self.children, self.membership, self.schedule, dispatch
+            host, config.tree_heartbeat_s, self.trees, self.progress.moves, self.children, self.membership,
+            self.schedule, dispatch,
         )  # fmt: skip
         PlaceOrders(self.trees, self.membership, self.farewells, self.climbing, dispatch)
         ChildOrders(self.trees, self.children, self.joins, self.subscribing, dispatch)
@@ -219,7 +222,7 @@ class Parts:
             host, config, overlay, self.replica_set, self.known, self.trees, self.terms, self.comparing, dispatch
         )  # fmt: skip
         self.sealing = Sealing(
-            host, trees, self.progress, self.flow_control, self.schedule, self.tracing, dispatch
+            host, self.table, self.trees, self.progress, self.flow_control, self.schedule, self.tracing, dispatch
         )  # fmt: skip
         self.intake = Intake(
             host, config, overlay, trees, self.terms, self.progress, self.flow_control, self.schedule, self.sealing
@@ -229,7 +232,7 @@ class Parts:
             host, config, self.terms, self.membership, self.next_root, self.intake.early, dispatch
         )  # fmt: skip
         self.paused_roots = PausedRoots(
-            host, config, self.known, self.terms, self.replication, self.membership, dispatch
+            host, config, self.known, self.terms, self.schedule, self.replication, self.membership, dispatch
         )  # fmt: skip
         self.root_settings = RootSettings(
             overlay, self.known, self.trees, self.terms, self.replication, self.answers, dispatch
@@ -238,10 +241,11 @@ class Parts:
             host, config, self.known, self.trees, self.terms, self.joins, self.intake.bearers, self.answers, dispatch
         )  # fmt: skip
         self.sessions = Sessions(
-            host, config, overlay, self.known, trees, self.progress, self.next_sessions, dispatch
+            host, config, overlay, self.known, trees, self.flow_control, self.progress, self.next_sessions, dispatch
         )  # fmt: skip
         self.candidacies = Candidacies(
-            host, config, overlay, self.known, self.replication, self.membership, self.intake, self.root_terms, dispatch
+            host, config, overlay, self.known, trees, self.replication, self.membership, self.intake, self.root_terms,
+            dispatch,
         )  # fmt: skip
         ArrivalOrders(
             host, self.trees, self.reporting, self.stream_reporting, self.progress, self.intake, dispatch
@@ -255,8 +259,8 @@ class Parts:
         moves, intake = self.progress.moves, self.intake
         self.last_words = LastWords(host, self.known, trees, moves, self.source_streams)
         self.telling = Telling(host, config, overlay, trees, moves, intake.successors, dispatch)
-        self.offers = Offers(host, overlay, self.known, trees, self.membership, self.telling)
-        inherited = InheritedTerms(host, config.leave_s, self.terms, self.source_streams)
+        self.offers = Offers(host, overlay, self.known, trees, self.source_streams, self.membership, self.telling)
+        inherited = InheritedTerms(host, config.leave_s, self.terms, self.schedule, self.source_streams)
         taking_over = TakingOver(
             host, config, self.replica_set, moves, self.schedule, self.telling, dispatch
         )  # fmt: skip

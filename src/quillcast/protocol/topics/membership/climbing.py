@@ -9,7 +9,7 @@ An answer names each child with the time that an event takes to it from the peer
 along the path. So no peer keeps its own delay from the root, and nobody needs to be told when it changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 
 from quillcast.core.dispatch import Dispatch
@@ -17,6 +17,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import denied, shown_warrant
 from quillcast.protocol.topics.messages import BELOW_MAX
@@ -24,7 +25,6 @@ from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.query_messages import PlaceAnswer, PlaceQuery
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
-from quillcast.protocol.topics.trees import Trees
 
 QUERIES_MAX = 24  # peers asked in one search; a guess
 STAYS = 0.8  # of the delay through the present parent: a move gains a fifth; a guess that outlasts noise
@@ -53,13 +53,13 @@ class Climbing:
     __slots__ = ("host", "membership", "neighbours", "overlay", "placement", "searches", "trees")
 
     def __init__(
-        self, host: Host, overlay: Overlay, neighbours: Neighbours, trees: Trees, placement: Placement,
-        membership: TreeMembership, dispatch: Dispatch,
+        self, host: Host, overlay: Overlay, neighbours: Neighbours, known: KnownTopics, trees: Mapping[bytes, Tree],
+        placement: Placement, membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.overlay, self.neighbours, self.trees = host, overlay, neighbours, trees
         self.placement, self.membership = placement, membership
         self.searches: dict[bytes, Search] = {}
-        trees.known.forget_too(self.searches)
+        known.forget_too(self.searches)
         dispatch.on_routed(PlaceQuery, self._queried)
         dispatch.on_anonymous(PlaceQuery, self._queried)
         dispatch.on_message(PlaceAnswer, self._answered)
@@ -79,13 +79,13 @@ class Climbing:
                 self._go_on(topic, search)
 
     def _query(self, topic: bytes) -> PlaceQuery:
-        tree = self.trees.by_topic.get(topic)
+        tree = self.trees.get(topic)
         return PlaceQuery(topic, self.host.contact, shown_warrant(tree, self.host.me) if tree is not None else None)
 
     # ---- answers for others
 
     def _queried(self, query: PlaceQuery) -> None:
-        tree, asker = self.trees.by_topic.get(query.topic), query.asker
+        tree, asker = self.trees.get(query.topic), query.asker
         if tree is None or not tree.attached or asker.node_id == self.host.me:
             return
         if denied(tree.descriptor, asker.node_id, query.warrant) is not None:
@@ -142,7 +142,7 @@ class Climbing:
 
     def _go_on(self, topic: bytes, search: Search) -> None:
         """Ask the peer through which this one would be reached soonest."""
-        tree = self.trees.by_topic.get(topic)
+        tree = self.trees.get(topic)
         if search.unmeasured:
             return
         if tree is None or tree.parent is None or not search.found or search.queries == QUERIES_MAX:
@@ -154,7 +154,7 @@ class Climbing:
         self.host.send(contact, self._query(topic))
 
     def _is_parent(self, topic: bytes, contact: Contact) -> bool:
-        tree = self.trees.by_topic.get(topic)
+        tree = self.trees.get(topic)
         return tree is not None and tree.parent is not None and tree.parent.node_id == contact.node_id
 
     def _end(self, topic: bytes) -> None:

@@ -6,8 +6,6 @@ another one in the tree, as soon as the peers below it have found other parents.
 others tell the peers to which their children were sent, or the peers closest to the topic, one after another.
 """
 
-from collections.abc import Mapping
-
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
@@ -15,8 +13,10 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import BESIDE_ROOT, TreeMembership
 from quillcast.protocol.topics.messages import Farewell, FarewellHeard, Refused
+from quillcast.protocol.topics.state.link_reports import MoveCount
 from quillcast.protocol.topics.state.overlay import Overlay
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.trees import Trees
 
 
 class FarewellDue(Timer, frozen=True):
@@ -29,14 +29,14 @@ class FarewellDue(Timer, frozen=True):
 class Farewells:
     """Sends this peer's farewells, and receives those of others."""
 
-    __slots__ = ("children", "config", "host", "membership", "ring", "told", "trees")
+    __slots__ = ("children", "config", "host", "membership", "moves", "ring", "told", "trees")
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Overlay, trees: Mapping[bytes, Tree], children: ChildrenTables,
+        self, host: Host, config: TopicConfig, ring: Overlay, trees: Trees, moves: MoveCount, children: ChildrenTables,
         membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees = host, config, ring, trees
-        self.children, self.membership = children, membership
+        self.moves, self.children, self.membership = moves, children, membership
         self.told: dict[bytes, dict[bytes, None]] = {}  # by topic: peers told; the last one has not answered yet
         dispatch.on_message(Farewell, self._farewell)
         dispatch.on_message(FarewellHeard, self._heard)
@@ -55,7 +55,7 @@ class Farewells:
             self._end(tree)
             return
         told[to.node_id] = None
-        word, number = self.membership.last_word(tree.topic), self.membership.moves.of(tree.topic)
+        word, number = self.membership.last_word(tree.topic), self.moves.of(tree.topic)
         self.host.send(to, Farewell(tree.topic, word.moved, word.leases, word.lives, word.left_s, number))
         self.host.set_timer(FarewellDue(tree.topic, to.node_id), self.config.join_timeout_s)
 
@@ -76,20 +76,19 @@ class Farewells:
             self._does_not_hear(topic, contact.node_id)
 
     def _does_not_hear(self, topic: bytes, node: bytes) -> None:
-        tree = self.trees.get(topic)  # it may have found a parent meanwhile that received its Leave
+        tree = self.trees.by_topic.get(topic)  # it may have found a parent meanwhile that received its Leave
         if tree is not None and next(reversed(self.told.get(topic, {})), b"") == node:
             self._tell_next(tree)
 
     def _heard(self, sender: Contact, message: FarewellHeard) -> None:
-        tree = self.trees.get(message.topic)
+        tree = self.trees.by_topic.get(message.topic)
         if tree is not None and sender.node_id in self.told.get(message.topic, {}):
             self._end(tree)
 
     def _farewell(self, sender: Contact, message: Farewell) -> None:
         """A peer has left: name it to the peers above. The leases that it spoke for continue here."""
-        tree = self.trees.get(message.topic)
-        leaving = self.membership.trees.leaving
-        if tree is None or leaving or not self._counts(tree):
+        tree = self.trees.by_topic.get(message.topic)
+        if tree is None or self.trees.leaving or not self._counts(tree):
             self.host.send(sender, Refused(message.topic, "orphan"))
             return
         self.children.parted(tree, sender, message)

@@ -479,6 +479,12 @@ class TreeMembership:
         if tree.served:
             self.join(tree)  # a subscription may wait for the earliest events
 
+    def end_doubts(self) -> None:
+        """Settle in trees with a parent that this peer doubted after a pause of its process."""
+        for tree in list(self.trees.by_topic.values()):
+            if tree.doubted and tree.parent is not None:
+                self.settled(tree)
+
     def detach(self, tree: Tree, why: str) -> None:
         """Note that this peer no longer has a parent."""
         if tree.parent is None:

@@ -15,6 +15,7 @@ from quillcast.protocol.topics.membership.joins import Joins
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.subscribing import subscribed
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
+from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.state.effects import FarewellRefused, NeighbourLost, WarrantRefused
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.trees import Trees
@@ -44,14 +45,15 @@ class RepairOverlay(Protocol):
 class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for peers that then turn to it."""
 
-    __slots__ = ("dispatch", "host", "joins", "membership", "neighbours", "overlay", "trees")
+    __slots__ = ("dispatch", "host", "joins", "membership", "neighbours", "overlay", "placement", "trees")
 
     def __init__(
-        self, host: Host, overlay: RepairOverlay, neighbours: Neighbours, trees: Trees, joins: Joins,
-        membership: TreeMembership, dispatch: Dispatch,
+        self, host: Host, overlay: RepairOverlay, neighbours: Neighbours, trees: Trees, placement: Placement,
+        joins: Joins, membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.overlay, self.neighbours, self.trees = host, overlay, neighbours, trees
-        self.joins, self.membership, self.dispatch = joins, membership, dispatch
+        self.placement, self.joins = placement, joins
+        self.membership, self.dispatch = membership, dispatch
         dispatch.on_message(Refused, self._refused)
         dispatch.on_message(Rejoin, self._rejoin)
         dispatch.on_message(Orphaned, self._orphaned)
@@ -92,7 +94,7 @@ class TreeRepair:
         """
         if heir is None:
             return None
-        entry = self.joins.placement.entry_points.get(tree.topic)
+        entry = self.placement.entry_points.get(tree.topic)
         if entry is not None and entry.node_id != lost and not self.neighbours.suspected(entry.node_id):
             heir = entry
         return heir if heir.node_id != self.host.me and heir.node_id not in tree.leases.children else None

@@ -10,6 +10,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import is_restricted
+from quillcast.protocol.topics.known.known import KnownTopics
 from quillcast.protocol.topics.known.terms import Terms
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -27,13 +28,13 @@ from quillcast.protocol.topics.state.tree import Tree
 class Reporting:
     """Handles reports of parents and children, and corrects peers that wrongly believe they are one."""
 
-    __slots__ = ("children", "dispatch", "host", "membership", "progress", "schedule", "terms", "trees")
+    __slots__ = ("children", "dispatch", "host", "known", "membership", "progress", "schedule", "terms", "trees")
 
     def __init__(
-        self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
+        self, host: Host, known: KnownTopics, trees: Mapping[bytes, Tree], terms: Terms, children: ChildrenTables,
         membership: TreeMembership, progress: Progress, schedule: Schedule, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.trees, self.terms = host, trees, terms
+        self.host, self.known, self.trees, self.terms = host, known, trees, terms
         self.children, self.membership, self.progress = children, membership, progress
         self.schedule, self.dispatch = schedule, dispatch
 
@@ -128,7 +129,7 @@ class Reporting:
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
         if tree is not None and tree.parent is None and tree.joining and not tree.attached:
             if report.descriptor is not None and report.descriptor.topic == topic:
-                self.membership.trees.known.learn(report.descriptor)  # by the time it joins, there may be another
+                self.known.learn(report.descriptor)  # by the time it joins, there may be another
             return  # its answer to the join is in transit, or the join will be sent again
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
             self.membership.refuse(sender, topic, report.term)
@@ -139,7 +140,7 @@ class Reporting:
             self.membership.join(tree)
             return
         if report.descriptor is not None and report.descriptor.topic == topic:
-            self.membership.trees.known.learn(report.descriptor)
+            self.known.learn(report.descriptor)
         self.terms.check_settings(tree, sender, report.term)
         term = report.term
         if tree.follow_path(report.path):

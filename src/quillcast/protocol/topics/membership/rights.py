@@ -6,6 +6,8 @@ Such a peer sends its other children away, which join without it. It leaves the 
 either have left: so no lease of a peer without a right continues. A root stays root.
 """
 
+from collections.abc import Mapping
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.protocol.topics.membership.children import ChildrenTables
@@ -13,24 +15,26 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.stream_reports import StreamReporting
 from quillcast.protocol.topics.membership.subscribing import ListChanged, Subscribing, denied, shown_warrant
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
 
 
 class Rights:
     """A peer's part in a change of who may subscribe and publish."""
 
     def __init__(
-        self, host: Host, children: ChildrenTables, membership: TreeMembership, subscribing: Subscribing,
-        stream_reporting: StreamReporting, dispatch: Dispatch,
+        self, host: Host, trees: Mapping[bytes, Tree], source_streams: SourceStreams, children: ChildrenTables,
+        membership: TreeMembership, subscribing: Subscribing, stream_reporting: StreamReporting, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.children, self.membership, self.subscribing = host, children, membership, subscribing
-        self.stream_reporting = stream_reporting
+        self.host, self.trees, self.source_streams = host, trees, source_streams
+        self.children, self.membership = children, membership
+        self.subscribing, self.stream_reporting = subscribing, stream_reporting
         dispatch.on_timer(ListChanged, self._changed)
 
     def learned(self, tree: Tree, *, first: bool) -> None:
         """Apply a new list. `first`: everybody could subscribe before, and nobody had to show a right."""
         revoked = self.subscribing.revoke(tree) or self._is_revoked(tree) or (first and not self._has_shown(tree))
         self.children.bar(tree)
-        self.stream_reporting.source_streams.list_learned(tree)
+        self.source_streams.list_learned(tree)
         self.host.set_timer(ListChanged(tree.topic, revoked), 0.0)  # not now: the caller may still use the tree
 
     def _is_revoked(self, tree: Tree) -> bool:
@@ -43,7 +47,7 @@ class Rights:
         return self.membership.shown.get(tree.topic) == shown_warrant(tree, self.host.me)
 
     def _changed(self, timer: ListChanged) -> None:
-        tree = self.membership.trees.by_topic.get(timer.topic)
+        tree = self.trees.get(timer.topic)
         if tree is None:
             return
         for neighbour in tree.neighbours():  # it may have reported sources that might not publish before

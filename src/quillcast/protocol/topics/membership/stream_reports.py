@@ -29,6 +29,7 @@ from quillcast.protocol.topics.state.link_reports import (
     stream_key,
     stream_of,
 )
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.sources import Right, SourceState
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.streams.source_rights import could_publish
@@ -49,14 +50,16 @@ class ConcludeTurn(Timer, frozen=True):
 class StreamReporting:
     """Handles the reports of parents and children on streams, and draws the conclusions."""
 
-    __slots__ = ("dispatch", "host", "progress", "source_streams", "streams", "trees", "unconfirmed", "unjudged")
+    __slots__ = (
+        "dispatch", "host", "progress", "schedule", "source_streams", "streams", "trees", "unconfirmed", "unjudged",
+    )  # fmt: skip
 
     def __init__(
-        self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], source_streams: SourceStreams,
-        progress: Progress, dispatch: Dispatch,
+        self, host: Host, streams: Streams, trees: Mapping[bytes, Tree], schedule: Schedule,
+        source_streams: SourceStreams, progress: Progress, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.streams, self.trees, self.source_streams = host, streams, trees, source_streams
-        self.progress, self.dispatch = progress, dispatch
+        self.schedule, self.progress, self.dispatch = schedule, progress, dispatch
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came directly from their sources
         self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
         dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
@@ -266,7 +269,7 @@ class StreamReporting:
 
     def _news(self, tree: Tree, term: Term) -> None:
         self.source_streams.news.moved(tree, term)
-        self.source_streams.schedule.touch(tree)
+        self.schedule.touch(tree)
         self.progress.advance_streams(tree, (term,))
 
     # ---- sources next to this peer

@@ -22,7 +22,7 @@ from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.memory.retention import reached, total
 from quillcast.protocol.topics.messages import HasOtherParent, LeaseHeld, LeaseOver, NameAgain
-from quillcast.protocol.topics.state.link_reports import Move, lowest_above_both
+from quillcast.protocol.topics.state.link_reports import Move, MoveCount, lowest_above_both
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -39,15 +39,15 @@ class Missed(NamedTuple):
 class Whereabouts:
     """Asks lost children, answers as one, and has the peers above hear of a child again."""
 
-    __slots__ = ("ask_s", "children", "host", "membership", "missed", "schedule", "trees")
+    __slots__ = ("ask_s", "children", "host", "membership", "missed", "moves", "schedule", "trees")
 
     def __init__(
-        self, host: Host, ask_s: float, trees: Mapping[bytes, Tree], children: ChildrenTables,
-        membership: TreeMembership, schedule: Schedule, dispatch: Dispatch,
+        self, host: Host, ask_s: float, trees: Mapping[bytes, Tree], moves: MoveCount,
+        children: ChildrenTables, membership: TreeMembership, schedule: Schedule, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         """`ask_s`: how often a lost child is asked, in seconds."""
         self.host, self.ask_s, self.trees = host, ask_s, trees
-        self.children, self.membership, self.schedule = children, membership, schedule
+        self.moves, self.children, self.membership, self.schedule = moves, children, membership, schedule
         self.missed: dict[bytes, Missed] = {}  # by topic
         dispatch.on_message(LeaseHeld, self.lease_held)
         dispatch.on_message(HasOtherParent, self.speaks_elsewhere)
@@ -86,9 +86,9 @@ class Whereabouts:
             if tree is None or not tree.needed:
                 over.append((topic, number))
             elif tree.parent is not None and tree.parent.node_id != sender.node_id:
-                self.membership.moves.count(topic, number)  # it asked the sender, but another became its parent
+                self.moves.count(topic, number)  # it asked the sender, but another became its parent
                 elsewhere.append((topic, lowest_above_both(path, tree.path)))
-                named.setdefault((tree.parent, self.membership.moves.of(topic)), []).append(elsewhere[-1])
+                named.setdefault((tree.parent, self.moves.of(topic)), []).append(elsewhere[-1])
             elif tree.parent is not None and self._is_missed(topic, sender.node_id):
                 del self.missed[topic]
                 self.membership.forgotten(tree)

@@ -28,6 +28,7 @@ from quillcast.protocol.topics.root.root_terms import RootTerms
 from quillcast.protocol.topics.root_messages import Create, FindRoot, TransferLeadership
 from quillcast.protocol.topics.state.effects import BecomeRoot, RefuseRequest, Resign, TellNextRoot, TermChosen
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.trees import Trees
 
 WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; further ones are sent again later. A guess
 RootRequest = Join | FindRoot | Create
@@ -74,12 +75,12 @@ class Candidacies:
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics,
+        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees,
         replication: Replication, membership: TreeMembership, intake: Intake, root_terms: RootTerms,
         dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, membership.trees
-        self.replication, self.membership, self.intake = replication, membership, intake
+        self.host, self.config, self.overlay, self.known = host, config, overlay, known
+        self.trees, self.replication, self.membership, self.intake = trees, replication, membership, intake
         self.root_terms, self.dispatch = root_terms, dispatch
         self.by_topic: dict[bytes, Candidacy] = {}
         known.spare(self.by_topic)
@@ -179,7 +180,7 @@ class Candidacies:
             return
         tree = self.trees.open(descriptor)
         tree.await_root()
-        self.root_terms.terms.note(tree, *map(_heard, candidacy.requests.values()))
+        self.root_terms.hear_of(tree, *map(_heard, candidacy.requests.values()))
         if candidacy.how == "created" and self.known.latest(tree) != NO_TERM:
             candidacy.how = "took_over"
         if (highest := self.known.latest(tree)) != candidacy.term:

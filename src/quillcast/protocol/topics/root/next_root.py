@@ -81,10 +81,13 @@ class NextRoot:
 class InheritedTerms:
     """Enters what a former root knew of the topic's terms, streams and peers into the tree."""
 
-    __slots__ = ("host", "leave_s", "source_streams", "terms")
+    __slots__ = ("host", "leave_s", "schedule", "source_streams", "terms")
 
-    def __init__(self, host: Host, leave_s: float, terms: Terms, source_streams: SourceStreams) -> None:
-        self.host, self.leave_s, self.terms, self.source_streams = host, leave_s, terms, source_streams
+    def __init__(
+        self, host: Host, leave_s: float, terms: Terms, schedule: Schedule, source_streams: SourceStreams
+    ) -> None:
+        self.host, self.leave_s, self.terms = host, leave_s, terms
+        self.schedule, self.source_streams = schedule, source_streams
 
     def note(self, tree: Tree, message: TransferLeadership) -> None:
         """Note the terms that the former root had heard of."""
@@ -95,8 +98,8 @@ class InheritedTerms:
         if root is not None:
             self._note_ended(tree, root, message)
         if tree.leases.ended:
-            self.terms.schedule.touch(tree)
-            self.terms.schedule.wake(tree)
+            self.schedule.touch(tree)
+            self.schedule.wake(tree)
 
     def _note_ended(self, tree: Tree, root: Contact, message: TransferLeadership) -> None:
         """Note peers that left lately. This peer or that root may be among them, and have restarted since.

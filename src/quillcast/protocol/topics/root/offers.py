@@ -16,6 +16,7 @@ from quillcast.protocol.topics.root.last_words import followed_by, numbered
 from quillcast.protocol.topics.root.telling import PendingTransfer, Telling
 from quillcast.protocol.topics.root_messages import TransferLeadership, Transferred, TransferRefused
 from quillcast.protocol.topics.state.link_reports import reaches
+from quillcast.protocol.topics.streams.source_streams import SourceStreams
 from quillcast.protocol.topics.trees import Trees
 
 
@@ -41,14 +42,14 @@ class Offer(NamedTuple):
 class Offers:
     """The topics that were transferred to this peer and that it is not root of yet."""
 
-    __slots__ = ("by_topic", "host", "known", "membership", "overlay", "telling", "trees")
+    __slots__ = ("by_topic", "host", "known", "membership", "overlay", "source_streams", "telling", "trees")
 
     def __init__(
-        self, host: Host, overlay: Pastry, known: KnownTopics, trees: Trees, membership: TreeMembership,
-        telling: Telling,
+        self, host: Host, overlay: Pastry, known: KnownTopics, trees: Trees, source_streams: SourceStreams,
+        membership: TreeMembership, telling: Telling,
     ) -> None:  # fmt: skip
         self.host, self.overlay, self.known, self.trees = host, overlay, known, trees
-        self.membership, self.telling = membership, telling
+        self.source_streams, self.membership, self.telling = source_streams, membership, telling
         self.by_topic: dict[bytes, Offer] = {}
         known.spare(self.by_topic)
 
@@ -142,7 +143,7 @@ class Offers:
     def _passed_on(self, offer: Offer) -> TransferLeadership:
         """Return the former root's transfer for another peer, limited to what that peer accepts from this one."""
         tree = self.trees.by_topic.get(offer.message.descriptor.topic)
-        streams = self.membership.source_streams.ended(tree) if tree is not None else offer.message.streams
+        streams = self.source_streams.ended(tree) if tree is not None else offer.message.streams
         return msgspec.structs.replace(
             offer.message, leases=(), lives=(), frontiers=(), ended=(), ended_by=(), streams=streams
         )

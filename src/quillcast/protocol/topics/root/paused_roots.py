@@ -12,6 +12,7 @@ from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.root.replication import Replication, Round
 from quillcast.protocol.topics.state.effects import LeaseEnded
 from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 
 DOUBT_ROUNDS = 2.5  # heartbeats in which a parent notices that it lost a paused child; a guess
@@ -26,14 +27,15 @@ class DoubtOver(Timer, frozen=True):
 class PausedRoots:
     """Holds the roots at this peer after a pause, until their replicas confirm that no later term began."""
 
-    __slots__ = ("config", "dispatch", "host", "known", "membership", "paused_at", "replication", "terms")
+    __slots__ = ("config", "dispatch", "host", "known", "membership", "paused_at", "replication", "schedule", "terms")
 
     def __init__(
-        self, host: Host, config: TopicConfig, known: KnownTopics, terms: Terms, replication: Replication,
-        membership: TreeMembership, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, known: KnownTopics, terms: Terms, schedule: Schedule,
+        replication: Replication, membership: TreeMembership, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.known, self.terms = host, config, known, terms
-        self.replication, self.membership, self.dispatch = replication, membership, dispatch
+        self.schedule, self.replication = schedule, replication
+        self.membership, self.dispatch = membership, dispatch
         self.paused_at = -math.inf  # when this process last resumed after a pause
         dispatch.on_timer(DoubtOver, self._doubt_over)
 
@@ -47,7 +49,7 @@ class PausedRoots:
         if self.paused_at != now:
             self.paused_at = now
             doubt_s = DOUBT_ROUNDS * self.config.tree_heartbeat_s
-            self.terms.schedule.read_until(now + doubt_s)
+            self.schedule.read_until(now + doubt_s)
             self.host.set_timer(DoubtOver(now), doubt_s)
         if root is not None:
             self.host.trace(Mark("root_paused"))
@@ -74,6 +76,4 @@ class PausedRoots:
     def _doubt_over(self, timer: DoubtOver) -> None:
         """Settle in trees with a parent: one that had lost this peer would have said so by now."""
         if timer.paused_at == self.paused_at:
-            for tree in list(self.membership.trees.by_topic.values()):
-                if tree.doubted and tree.parent is not None:
-                    self.membership.settled(tree)
+            self.membership.end_doubts()

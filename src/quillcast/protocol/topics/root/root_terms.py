@@ -33,6 +33,10 @@ class RootTerms:
         self.host, self.config, self.terms = host, config, terms
         self.membership, self.next_root, self.early, self.dispatch = membership, next_root, early, dispatch
 
+    def hear_of(self, tree: Tree, *terms: Term) -> None:
+        """Note terms that the next one must exceed."""
+        self.terms.note(tree, *terms)
+
     def next_term(self, tree: Tree, latest: Term) -> Term:
         """Return a term above the latest known one, in the topic's present session."""
         tree.hear_of(latest)

@@ -1,16 +1,18 @@
 """Sealing: events admitted at this peer leave down the tree in bundles; then publishers get their answers."""
 
+from collections.abc import Mapping
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.topics.memory.flow_control import FlowControl
 from quillcast.protocol.topics.stability.progress import Progress
 from quillcast.protocol.topics.state.admitter import Admitter
 from quillcast.protocol.topics.state.schedule import Schedule
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.tracing import Tracing
-from quillcast.protocol.topics.trees import Trees
 
 
 class Seal(Timer, frozen=True):
@@ -28,13 +30,14 @@ class Acknowledge(Timer, frozen=True):
 class Sealing:
     """Seals once per turn, after all input of it. Credit returns when the bundles have left."""
 
-    __slots__ = ("flow_control", "host", "progress", "schedule", "tracing", "trees", "unsealed")
+    __slots__ = ("flow_control", "host", "progress", "schedule", "table", "tracing", "trees", "unsealed")
 
     def __init__(
-        self, host: Host, trees: Trees, progress: Progress, flow_control: FlowControl, schedule: Schedule,
-        tracing: Tracing, dispatch: Dispatch,
+        self, host: Host, table: ForwardingTable, trees: Mapping[bytes, Tree], progress: Progress,
+        flow_control: FlowControl, schedule: Schedule, tracing: Tracing, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.trees, self.progress, self.flow_control = host, trees, progress, flow_control
+        self.host, self.table, self.trees = host, table, trees
+        self.progress, self.flow_control = progress, flow_control
         self.schedule, self.tracing = schedule, tracing
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = EMPTY  # credit to return once it is sent, by topic
         dispatch.on_timer(Seal, self.seal)
@@ -52,14 +55,14 @@ class Sealing:
 
     def seal(self, timer: Seal) -> None:
         """Seal: the turn in which events were admitted is over."""
-        tree = self.trees.by_topic.get(timer.topic)
+        tree = self.trees.get(timer.topic)
         admitter = tree.admitter if tree is not None else None
         if tree is not None and admitter is not None and admitter.sealing:
             sealed = admitter.seal()
             if self.tracing.marks:
                 sealed = self.tracing.marked(sealed)
             for bundle in sealed:
-                self.trees.table.move(tree.flow, bundle)
+                self.table.move(tree.flow, bundle)
                 if bundle.envelope.tags:
                     self.tracing.began(tree, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
@@ -68,7 +71,7 @@ class Sealing:
 
     def acknowledge(self, timer: Acknowledge) -> None:
         """Return credit for what was sealed, even if nobody numbers the topic's events here now."""
-        tree = self.trees.by_topic.get(timer.topic)
+        tree = self.trees.get(timer.topic)
         if tree is not None:
             self._answer(tree, tree.admitter)
         else:
@@ -77,7 +80,7 @@ class Sealing:
     def finish(self, tree: Tree, admitter: Admitter) -> None:
         """Send what was admitted before the root's term or the source's stream ends here."""
         for bundle in admitter.seal():
-            self.trees.table.move(tree.flow, bundle)
+            self.table.move(tree.flow, bundle)
         self._answer(tree, tree.admitter)
 
     def pass_marks_on(self, topic: bytes, to: Contact) -> None:

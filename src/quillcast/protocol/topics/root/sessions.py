@@ -14,6 +14,7 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import takes_off
 from quillcast.protocol.topics.known.known import KnownTopics
+from quillcast.protocol.topics.memory.flow_control import FlowControl
 from quillcast.protocol.topics.root.resigning import NextSessions
 from quillcast.protocol.topics.root_messages import Create
 from quillcast.protocol.topics.stability.progress import Progress
@@ -37,14 +38,15 @@ class FlushDue(Timer, frozen=True):
 class Sessions:
     """A peer's part in the sessions of topics rooted here."""
 
-    __slots__ = ("config", "dispatch", "host", "known", "next_sessions", "progress", "ring", "trees")
+    __slots__ = ("config", "dispatch", "flow_control", "host", "known", "next_sessions", "progress", "ring", "trees")
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, trees: Trees, progress: Progress,
-        next_sessions: NextSessions, dispatch: Dispatch,
+        self, host: Host, config: TopicConfig, ring: Overlay, known: KnownTopics, trees: Trees,
+        flow_control: FlowControl, progress: Progress, next_sessions: NextSessions, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
-        self.progress, self.next_sessions, self.dispatch = progress, next_sessions, dispatch
+        self.flow_control, self.progress = flow_control, progress
+        self.next_sessions, self.dispatch = next_sessions, dispatch
         dispatch.on_timer(FlushDue, self.due)
 
     def asked(self, tree: Tree, request: Create) -> None:
@@ -103,7 +105,7 @@ class Sessions:
                 self._hear(tree, root, SessionInput.FLUSHED)
                 return
             if not tree.waits:
-                self.progress.flow_control.end_slow_leases(tree, root.index)
+                self.flow_control.end_slow_leases(tree, root.index)
         self._flush(tree, root)
 
     def _hear(self, tree: Tree, root: Root, what: SessionInput) -> SessionStep:
