@@ -1865,8 +1865,8 @@ MUTANTS = (
         "scopes-last-report-waits",
         "A scope reports what everybody has when its period begins.",
         "protocol/topics/stability/scope_reports.py",
-        "        self.settle(tree)  # all peers may have it by now, and nothing else would trigger the report\n",
-        "",
+        "        report = self.settle(tree)  # all",
+        "        report = None  # all",
         "protocol/topics/test_scope_reports.py",
     ),
     Mutant(

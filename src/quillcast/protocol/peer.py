@@ -376,9 +376,7 @@ class Peer:
         self.topics.farewells.link_lost(contact)
         self.topics.telling.link_lost(contact)
         self.recovery.link_lost(contact)
-        self.scoping.direct.link_lost(contact)
-        self.scoping.questions.link_lost(contact)
-        self.scoping.opening.link_lost(contact)
+        self.scoping.link_lost(contact)
         self.table.link_lost(contact)
 
     def died(self, contact: Contact) -> None:

@@ -4,7 +4,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import DOWN, Envelope
 from quillcast.protocol.neighbours.stream_messages import Changes
 from quillcast.protocol.topics.root_messages import Confirmed
-from quillcast.protocol.topics.stability.scope_reports import LESS_S, PeriodOver
+from quillcast.protocol.topics.stability.scope_reports import LESS_S, PeriodOver, PeriodReport, ScopeReports
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.holders import Child, SourcesChild
 from quillcast.protocol.topics.state.link_reports import ChildReport, StreamUp, stream_key
@@ -47,6 +47,27 @@ class Entry:
     def passes(self, seconds: float) -> None:
         self.parts.host.time += seconds
         self.parts.dispatch.timer(PeriodOver(self.tree.topic))
+
+
+def test_a_period_has_one_report() -> None:
+    """One input, then which reports are to be made."""
+    entry = Entry()
+    parts, tree = entry.parts, entry.tree
+    reports = ScopeReports(parts.host, CONFIG, parts.streams, parts.placement, parts.budget)
+
+    def came() -> list[PeriodReport]:
+        bundle = Bundle(Envelope(tree.topic, DOWN, FIRST, tree.frontier), (block(PAUL, 0, b"event"),))
+        parts.table.move(tree.flow, bundle)
+        return list(reports.note(tree, bundle))
+
+    assert (came(), reports.settle(tree)) == ([], None), "Carol lacks it"
+    assert reports.puts_off_stream(tree, BOB, STREAM, StreamUp(0, 0, 0)) is False, "Bob was not told of this stream"
+    parts.host.time = CONFIG.report_s
+    assert came() == [PeriodReport(())], "the next period begins"
+    assert reports.settle(tree) is None
+    entry.carol.note_report(ChildReport(FIRST, 2, FIRST, frontier=2))
+    assert reports.settle(tree) == PeriodReport(())
+    assert reports.settle(tree) is None
 
 
 def test_what_came_is_reported_once_everybody_has_it() -> None:

@@ -6,7 +6,7 @@ that it was not ordered before, and acknowledges its orders when they have answe
 any case: a peer that does not answer holds nobody up.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
@@ -19,15 +19,14 @@ from quillcast.protocol.scopes.messages import Reach, Reached
 class Opening:
     """The ends of the channels of one member, and what it has to say when their links are open."""
 
-    __slots__ = ("awaited", "ends", "host", "later", "say")
+    __slots__ = ("awaited", "ends", "host", "later")
 
-    def __init__(self, host: Host, say: Callable[[Iterable[ScopeEffect]], None], dispatch: Dispatch) -> None:
-        self.host, self.say = host, say
+    def __init__(self, host: Host, dispatch: Dispatch) -> None:
+        self.host = host
         self.ends: dict[bytes, None] = EMPTY
         self.awaited: dict[bytes, None] = EMPTY  # those that have not answered yet
         self.later: Sequence[ScopeEffect] = ()
         dispatch.on_message(Reach, lambda sender, _: host.send(sender, Reached()))
-        dispatch.on_message(Reached, self._reached)
 
     def follow(self, ends: Iterable[Contact]) -> None:
         """Channels lead to these peers from now on."""
@@ -38,21 +37,18 @@ class Opening:
             self.awaited[node] = None
             self.host.send(contacts[node], Reach())
 
-    def acknowledge(self, effects: Sequence[ScopeEffect]) -> None:
-        """Say this once all links are open, instead of what was to be said before."""
+    def acknowledge(self, effects: Sequence[ScopeEffect]) -> Sequence[ScopeEffect]:
+        """Say this once all links are open, instead of what was to be said before. Return what to say now."""
         self.later = effects
-        self._go_on()
+        return self._due()
 
-    def link_lost(self, contact: Contact) -> None:
-        """It cannot be reached now. What goes there is repaired, or takes another way."""
+    def answered(self, contact: Contact) -> Sequence[ScopeEffect]:
+        """Return what to say now that this peer answered, or cannot be reached: its bundles are repaired then."""
         self.awaited.pop(contact.node_id, None)
-        self._go_on()
+        return self._due()
 
-    def _reached(self, sender: Contact, _: Reached) -> None:
-        self.awaited.pop(sender.node_id, None)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self.later and not self.awaited:
-            effects, self.later = self.later, ()
-            self.say(effects)
+    def _due(self) -> Sequence[ScopeEffect]:
+        if self.awaited:
+            return ()
+        effects, self.later = self.later, ()
+        return effects

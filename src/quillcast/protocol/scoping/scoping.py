@@ -47,6 +47,7 @@ from quillcast.protocol.scopes.messages import (
     EndClient,
     Heard,
     Orders,
+    Reached,
     Registration,
     RegistrationRefused,
     Role,
@@ -133,11 +134,12 @@ class Scoping:
         self.contacts: tuple[Contact, ...] = ()  # peers that may lead to the ring
         self.withdrawing = False  # it is about to leave, and registers for no topics any more
         self.hosting = ClientHost(lambda: host.contact, host.incarnation)  # applications whose peer this one is
-        self.opening = Opening(host, lambda effects: self._carry_out(host.me, effects), dispatch)
+        self.opening = Opening(host, dispatch)
         self.direct = DirectPatterns(host)  # applications that are served past their own peer
         self.questions = Questions(host, overlay, dispatch)  # of people about running scopes
         dispatch.on_message(Control, self._received)
         dispatch.on_message(Invite, self._invited)
+        dispatch.on_message(Reached, self._reached)
         dispatch.on_message(ServeClient, self.direct.serve)
         dispatch.on_message(ServesClient, self.direct.served)
         dispatch.on_message(EndClient, self.direct.ends)
@@ -336,6 +338,15 @@ class Scoping:
 
     # ---- inputs
 
+    def link_lost(self, contact: Contact) -> None:
+        """Take note that a link broke or could not be opened."""
+        self.direct.link_lost(contact)
+        self.questions.link_lost(contact)
+        self._carry_out(self.host.me, self.opening.answered(contact))
+
+    def _reached(self, sender: Contact, _: Reached) -> None:
+        self._carry_out(self.host.me, self.opening.answered(sender))
+
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """Take the answer to a measurement that this or another layer requested."""
         if self.controller is not None:
@@ -377,7 +388,7 @@ class Scoping:
             self._carry_out(control.to, (each for each in effects if each not in acknowledged))
             self._follow(member)
             if acknowledged:
-                self.opening.acknowledge(acknowledged)
+                self._carry_out(control.to, self.opening.acknowledge(acknowledged))
         elif (client := self.hosting.controller(control.to)) and heeds(client, sender, control.message):
             self._carry_out(control.to, client.received(control.message, now))
             self.hosting.decide()

@@ -55,7 +55,7 @@ class Arrivals:
         if flow.others:
             self._moved_stream(tree, bundle.envelope.term)
         if bundle.topic in self.placement.entered:
-            self.progress.of_scope.note(tree, bundle)
+            self.progress.came_to_scope(tree, bundle)
         if self.schedule.moved(tree, bundle.size):  # `Progress.moved`, inline: this runs for every bundle
             self.progress.hurry(tree)
 

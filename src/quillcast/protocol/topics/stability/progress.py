@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
@@ -18,7 +19,7 @@ from quillcast.protocol.topics.memory.flow_control import FlowControl
 from quillcast.protocol.topics.memory.retention import acknowledged_position, catch_up, trim
 from quillcast.protocol.topics.policy.placement import Placement
 from quillcast.protocol.topics.root_messages import Confirmed, Receipts
-from quillcast.protocol.topics.stability.scope_reports import ScopeReports
+from quillcast.protocol.topics.stability.scope_reports import PeriodOver, PeriodReport, ScopeReports
 from quillcast.protocol.topics.stability.tree_reports import child_report, parent_report
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.admitter import Admitter
@@ -44,11 +45,10 @@ class Progress:
         self.host, self.trees, self.streams, self.placement = host, trees, streams, placement
         self.replica_set, self.flow_control, self.schedule = replica_set, flow_control, schedule
         self.source_streams, self.dispatch = source_streams, dispatch
-        self.of_scope = ScopeReports(
-            host, schedule.config, trees, streams, placement, flow_control.budget, self._tell_outside, dispatch
-        )  # fmt: skip
+        self.of_scope = ScopeReports(host, schedule.config, streams, placement, flow_control.budget)
         self.moves = link_reports.MoveCount(host.me, host.incarnation)
         dispatch.on_alarm(ReportDue, self.report)
+        dispatch.on_timer(PeriodOver, self._period_over)
 
     # ---- reports
 
@@ -110,17 +110,34 @@ class Progress:
         for term in () if names_nobody else self.of_scope.untold(tree):
             self.source_streams.news.moved(tree, term)
         self.source_streams.news.tell(tree, self.of_scope.puts_off_stream if names_nobody else None)
-        if self.of_scope.settle(tree) or tree.parent is None:
+        settled = self.of_scope.settle(tree)
+        if settled is not None:
+            self._tell_outside(tree, settled)
+        if settled is not None or tree.parent is None:
             return
         if not self.of_scope.puts_off(tree, tree.parent, report):
             self.streams.put(tree.parent, tree.topic, link_reports.encode(report))
 
-    def _tell_outside(self, tree: Tree, parent: Contact, terms: Iterable[Term]) -> None:
+    def came_to_scope(self, tree: Tree, bundle: Bundle) -> None:
+        """Note that a bundle came to this peer, which is its scope's entry point."""
+        for report in self.of_scope.note(tree, bundle):
+            self._tell_outside(tree, report)
+
+    def _period_over(self, timer: PeriodOver) -> None:
+        tree = self.trees.get(timer.topic)
+        if tree is None:
+            return
+        for report in self.of_scope.over(tree):
+            self._tell_outside(tree, report)
+
+    def _tell_outside(self, tree: Tree, report: PeriodReport) -> None:
         """Send a scope's report on a period. Streams come first: the topic's report may name peers that lack some."""
-        for term in terms:
+        if tree.parent is None:
+            return
+        for term in report.terms:
             if term in tree.sources.states:
-                self.source_streams.news.tell_parent(tree, parent, term)
-        self.tell_parent(tree, parent)
+                self.source_streams.news.tell_parent(tree, tree.parent, term)
+        self.tell_parent(tree, tree.parent)
 
     def confirm(self, tree: Tree, term: Term, source: bytes) -> None:
         """Tell a neighbouring source how far its stream came. At the border of a scope, tell nothing else."""

@@ -14,12 +14,12 @@ keeps up. If the parent is a source, it waits until a second peer has its events
 (`Confirmed`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
@@ -53,6 +53,12 @@ class PeriodOver(Timer, frozen=True):
     """Begin the next period, if events came soon after the last one began. Or stop waiting to make its report."""
 
     topic: bytes
+
+
+class PeriodReport(NamedTuple):
+    """Report on a period to the parent: on the topic, and on these streams of sources."""
+
+    terms: tuple[Term, ...]
 
 
 class Period:
@@ -90,29 +96,27 @@ class Period:
         live = dict.fromkeys(tree.flow.live_terms())
         return all(acknowledged_position(tree, now, term) >= end for term, end in self.ends.items() if term in live)
 
-    def take_untold(self) -> list[Term]:
-        """Note that the report is made now. Return the streams that it covers."""
+    def report(self) -> PeriodReport:
+        """Return the report, which is made now."""
         self.owed, self.less_since = False, None
         untold, self.untold = self.untold, {}
-        return [*untold]
+        return PeriodReport((*untold,))
 
 
 class ScopeReports:
-    """The periods of the topics for which this peer is the entry point of its scope."""
+    """The periods of the topics for which this peer is the entry point of its scope.
 
-    __slots__ = ("budget", "config", "host", "periods", "placement", "report", "streams", "trees")
+    It says which reports are to be made. Make each one before taking the next.
+    """
 
-    def __init__(
-        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
-        budget: Budget, report: Callable[[Tree, Contact, Iterable[Term]], None], dispatch: Dispatch,
-    ) -> None:  # fmt: skip
-        """`report` sends a parent the reports on the topic and on some streams of sources."""
-        self.host, self.config, self.trees, self.streams = host, config, trees, streams
-        self.placement, self.budget, self.report = placement, budget, report
+    __slots__ = ("budget", "config", "host", "periods", "placement", "streams")
+
+    def __init__(self, host: Host, config: TopicConfig, streams: Streams, placement: Placement, budget: Budget) -> None:
+        self.host, self.config, self.streams = host, config, streams
+        self.placement, self.budget = placement, budget
         self.periods: dict[bytes, Period] = {}
-        dispatch.on_timer(PeriodOver, self._over)
 
-    def note(self, tree: Tree, bundle: Bundle) -> None:
+    def note(self, tree: Tree, bundle: Bundle) -> Iterator[PeriodReport]:
         """Note a bundle that arrived: it begins a period, or belongs to the next one."""
         if tree.parent is None or not tree.flow.keeps:
             return
@@ -120,7 +124,7 @@ class ScopeReports:
         first = period.note(bundle)
         due_s = period.began_at + self.config.report_s - self.host.now()
         if due_s <= 0 or period.coming_bytes >= self.config.report_bytes:
-            self._begin(tree, period)
+            yield from self._begin(tree, period)
         elif first:
             self.host.set_timer(PeriodOver(tree.topic), due_s)
 
@@ -131,34 +135,31 @@ class ScopeReports:
             self.periods[topic] = Period()
         return self.periods[topic]
 
-    def _over(self, timer: PeriodOver) -> None:
-        tree, period = self.trees.get(timer.topic), self.periods.get(timer.topic)
-        if tree is None or period is None:
+    def over(self, tree: Tree) -> Iterator[PeriodReport]:
+        """Begin the next period if its time has come, or stop waiting (`PeriodOver`)."""
+        period = self.periods.get(tree.topic)
+        if period is None:
             return
         now = self.host.now() + _TICK_S
         if period.coming and now >= period.began_at + self.config.report_s:
-            self._begin(tree, period)
+            yield from self._begin(tree, period)
         elif period.less_since is not None and now >= period.less_since + LESS_S:
-            self._make(tree, period)
+            yield period.report()
 
-    def _begin(self, tree: Tree, period: Period) -> None:
+    def _begin(self, tree: Tree, period: Period) -> Iterator[PeriodReport]:
         if period.owed:
-            self._make(tree, period)
+            yield period.report()
         period.begin(self.host.now())
-        self.settle(tree)  # all peers may have it by now, and nothing else would trigger the report
+        report = self.settle(tree)  # all peers may have it by now, and nothing else would trigger the report
+        if report is not None:
+            yield report
 
-    def _make(self, tree: Tree, period: Period) -> None:
-        untold = period.take_untold()
-        if tree.parent is not None:
-            self.report(tree, tree.parent, untold)
-
-    def settle(self, tree: Tree) -> bool:
-        """Make the report if all peers below have what it covers. Return whether it was made."""
+    def settle(self, tree: Tree) -> PeriodReport | None:
+        """Return the report if all peers below have what it covers."""
         period = self.periods.get(tree.topic)
         if period is None or not period.owed or not period.is_complete(tree, self.host.now()):
-            return False
-        self._make(tree, period)
-        return True
+            return None
+        return period.report()
 
     def puts_off(self, tree: Tree, parent: Contact, report: ChildReport) -> bool:
         """Whether this report waits for that of a period."""

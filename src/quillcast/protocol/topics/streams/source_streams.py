@@ -87,7 +87,7 @@ class SourceStreams:
         self.host, self.config, self.streams, self.replica_set = host, config, streams, replica_set
         self.schedule, self.placement = schedule, placement
         self.news = StreamNews(host, streams, schedule)
-        self.dates = StreamDates(host, self.news.note)
+        self.dates = StreamDates(host, self.news)
         self.count = 0  # this peer's own streams, in all topics
         self.closed: dict[Term, OwnEnded] = {}  # those that ended, the latest last
 

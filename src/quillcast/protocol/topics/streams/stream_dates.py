@@ -1,6 +1,6 @@
 """The age of events in sources' streams, so that no subscription is owed events from before it began."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
@@ -11,6 +11,7 @@ from quillcast.protocol.forwarding.forgotten import ENDS_TOLD_MAX
 from quillcast.protocol.forwarding.milestones import MILESTONES_MAX, Milestones, ToldMilestones
 from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.streams.stream_news import StreamNews
 from quillcast.protocol.topics.streams.stream_ways import is_mine, known_end, sources_of, there
 
 JOIN_MILESTONES_MAX = 512  # in one message, or two per stream: 7 kB, or 28 kB for 1,024 streams
@@ -21,8 +22,7 @@ class StreamDates:
 
     __slots__ = ("host", "news")
 
-    def __init__(self, host: Host, news: Callable[[Tree, Term], None]) -> None:
-        """`news` is called when there is something to report about a stream."""
+    def __init__(self, host: Host, news: StreamNews) -> None:
         self.host, self.news = host, news
 
     def milestones(self, tree: Tree, term: Term, missing: Range, most: int = MILESTONES_MAX) -> ToldMilestones:
@@ -72,7 +72,7 @@ class StreamDates:
         stream.milestones.learn(told, self.host.now(), known_end(tree, term) if near else there(tree, term))
         for subscription in tree.subscriptions:
             if self.pass_by(tree, term, subscription):
-                self.news(tree, term)
+                self.news.note(tree, term)
 
     def date(self, tree: Tree, term: Term, told: ToldMilestones) -> None:
         """Learn from its source how long events of a stream have existed, or from the root if the stream is over.
