@@ -1,5 +1,6 @@
 """The parts of the topics layer without `Scribe` and `Peer`: a list takes their orders, and a line is their ring."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from quillcast.core.dispatch import Dispatch
@@ -66,21 +67,31 @@ class Application:
 
 
 class Orders(Dispatch):
-    """Notes the orders, and has none carried out."""
+    """Notes the orders, and has none carried out but those of the test itself."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ordered: list[object] = []
+        self.routed_kinds: set[type] = set()
+
+    def on_orders(self, kinds: Iterable[type], handle: Callable[[Any], None]) -> None:
+        self.routed_kinds.update(kinds)
+        super().on_orders(kinds, handle)
 
     def order(self, order: object) -> None:
         self.ordered.append(order)
+
+    def carry_out(self, order: object) -> None:
+        """Have the parts carry out an order of the test."""
+        super().order(order)
 
 
 class Parts(parts.Parts):
     """The parts of one peer. `ordered` is what they order of each other."""
 
     def __init__(self, *line: Contact) -> None:
-        host, dispatch = RecordingHost(), Orders()
+        host = RecordingHost()
+        self.orders = dispatch = Orders()
         self.ordered = dispatch.ordered
         streams = Streams(host, StreamConfig())
         neighbours = Neighbours(host, NeighbourConfig(), streams)
