@@ -423,7 +423,7 @@ def test_a_client_publishes_to_topics_whose_sources_number_their_events() -> Non
     run(scenario())
 
 
-def test_what_was_published_is_handed_over_before_a_client_leaves() -> None:
+def test_what_was_published_reaches_the_peer_before_a_client_leaves() -> None:
     async def scenario() -> None:
         async with hosting() as (node, client):
             subscription = node.subscribe("t", only_payloads=True)

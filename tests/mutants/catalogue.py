@@ -261,7 +261,7 @@ MUTANTS = (
         "test_a_parent_is_no_child_whatever_it_reports_and_even_if_it_leaves_itself_out_of_the_path",
     ),
     Mutant(
-        "rival-not-handed-over",
+        "rival-not-transferred",
         "A root that knows of a rival's later term and hands its topic over tells the next root of that term.",
         "protocol/topics/root/last_words.py",
         "root.index, root.stable, self.known.latest(tree), max(",
@@ -1131,11 +1131,11 @@ MUTANTS = (
     ),
     Mutant(
         "last-copies-as-far-as-there-is-room",
-        "A root that leaves hands over all copies that the next one may need, however long that takes.",
+        "A root that leaves transfers all copies that the next one may need, however long that takes.",
         "protocol/topics/root/telling.py",
         "        if not rest:\n            del self.pending",
         "        if not rest or True:\n            del self.pending",
-        "sim/test_leaving.py::test_a_root_that_leaves_hands_over_the_only_copies_whatever_room_the_link_has",
+        "sim/test_leaving.py::test_a_root_that_leaves_transfers_the_only_copies_whatever_room_the_link_has",
     ),
     Mutant(
         "last-copies-handed-to-one-that-left",
@@ -1230,10 +1230,10 @@ MUTANTS = (
         "live/test_holdups.py::test_what_was_published_in_a_best_effort_session_fails_for_who_asks_later",
     ),
     Mutant(
-        "handed-over-counts-as-stable",
+        "kept-counts-as-stable",
         "What a best-effort session may have admitted does not count as stable because it is sent again.",
         "protocol/topics/publishing/publisher.py",
-        "            kept_from = self.retained[0].first if self.retained and not self.hands_over else self.next\n",
+        "            kept_from = self.retained[0].first if self.retained and not self.keeps_reliable else self.next\n",
         "            kept_from = self.retained[0].first if self.retained else self.next\n",
         "protocol/topics/test_publisher.py::"
         "test_what_a_best_effort_session_may_have_admitted_never_counts_as_stable_and_is_sent_again",
@@ -2125,7 +2125,7 @@ MUTANTS = (
         "left-to-best-effort",
         "What a reliable session leaves is sent until the next root has it, though that session is best-effort.",
         "protocol/topics/publishing/publisher.py",
-        "        self.hands_over = bool(self.retained)\n",
+        "        self.keeps_reliable = bool(self.retained)\n",
         "",
         "protocol/topics/test_publisher.py::"
         "test_what_a_reliable_session_leaves_is_sent_until_the_next_root_has_it_though_that_is_best_effort",

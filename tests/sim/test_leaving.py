@@ -76,7 +76,7 @@ def a_root_leaves_with_the_only_copies(readers: tuple[int, ...] = (0, 4, 5)) -> 
     )  # fmt: skip
 
 
-def test_a_root_that_leaves_hands_over_the_only_copies_whatever_room_the_link_has() -> None:
+def test_a_root_that_leaves_transfers_the_only_copies_whatever_room_the_link_has() -> None:
     run = Simulation(a_root_leaves_with_the_only_copies(), 1)
     run.run()
     (written,) = [len(writer.written) for writer in run.writers]

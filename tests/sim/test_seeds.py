@@ -165,7 +165,7 @@ LATE_READER_SEEDS = {
 }
 LATE_READER_WILD_SEEDS = {
     1210065: "a best-effort subscriber was expected to miss what came before it began",
-    1210112: "what was handed over and passed on later took the events of streams for younger than they were",
+    1210112: "what was transferred and passed on later took the events of streams for younger than they were",
     1210078: "as 1310030, of a source that left, after which only that peer was there",
     1330000: "an old event came before the word of how old it was, and others' old ones were reported lost",
     1965150: "a parent that kept nothing of a stream said that its buffer reached back to the beginning",

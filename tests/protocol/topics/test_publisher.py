@@ -376,7 +376,7 @@ def test_what_a_reliable_session_leaves_goes_to_a_source_once() -> None:
     publisher.adapt(Descriptor("weather", Settings(delivery="best_effort", admission="source"), version=1, session=1))
     publisher.begin_session()
     publisher.root_is(CAROL, Term(RELIABLE_STREAMS - 1, CAROL.node_id))
-    assert (sequences(carried), [*publisher.retained], publisher.hands_over) == ([(0, 1)], [], False)
+    assert (sequences(carried), [*publisher.retained], publisher.keeps_reliable) == ([(0, 1)], [], False)
 
 
 def test_a_best_effort_publisher_without_a_root_keeps_no_more_than_its_bound() -> None:

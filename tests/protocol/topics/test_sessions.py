@@ -643,7 +643,7 @@ def test_who_is_put_on_the_list_again_before_it_has_left_the_tree_subscribes_aga
     assert isinstance(stranger.error, AccessDenied)
 
 
-def test_a_root_that_is_not_the_closest_any_more_hands_over_even_if_its_next_session_was_called_off() -> None:
+def test_a_root_that_is_not_the_closest_any_more_transfers_its_topic_even_if_its_next_session_was_called_off() -> None:
     world = Parts()
     tree = world.root()
     assert tree.root is not None

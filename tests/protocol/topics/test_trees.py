@@ -290,7 +290,7 @@ def test_heartbeats_do_not_grow_with_topics() -> None:
     assert messages_while_idle(200) <= messages_while_idle(20) * 1.2
 
 
-def test_a_leaving_root_hands_over_and_a_leaving_forwarder_sends_its_children_on() -> None:
+def test_a_leaving_root_transfers_its_topic_and_a_leaving_forwarder_sends_its_children_on() -> None:
     village = Village(16, config=DEEP)
     name = deep_name(village)
     readers = {peer: Reader() for peer in range(16)}

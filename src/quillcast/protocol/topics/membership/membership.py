@@ -518,7 +518,7 @@ class TreeMembership:
         Before the parent is known, the unsubscribe is delayed: the answer to the Join finds that nothing is needed. A
         peer that still publishes stays, and no longer asks for events.
         """
-        if tree.keeping_until is not None and self._is_handed_over(tree):
+        if tree.keeping_until is not None and self._is_kept_above(tree):
             tree.keep_no_longer()
         if tree.needed or tree.root is not None:
             self._send_only(tree)
@@ -566,7 +566,7 @@ class TreeMembership:
         for term, ranges in self._parent_lacks(tree).items():
             yield from holding(tree.flow, term, ranges)
 
-    def _is_handed_over(self, tree: Tree) -> bool:
+    def _is_kept_above(self, tree: Tree) -> bool:
         """Whether the parent reports that it has what this peer stays for."""
         if self.trees.must_leave(tree):
             return tree.parent is not None and not self._keeps_more(tree, tree.parent)

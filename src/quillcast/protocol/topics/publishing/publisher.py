@@ -108,7 +108,7 @@ class Publisher:
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic, self.session = descriptor.topic, descriptor.session
         self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
-        self.hands_over = False  # events of a reliable session are left, and kept until the present root has them
+        self.keeps_reliable = False  # it keeps events of an ended reliable session until the present root has them
         self._carry, self._room_to, self._wake = uplink
         self.warrant = warrant
         self.writers_count = 1  # publishers of the application that share this one
@@ -220,7 +220,7 @@ class Publisher:
         """
         self.session = session
         self._keep(reliable=reliable)
-        self.hands_over = False
+        self.keeps_reliable = False
         if not reliable and self.root is not None:
             self._let_go(self.sent)
             self._admit(self.sent)
@@ -235,14 +235,14 @@ class Publisher:
         if self.reliable == was_reliable:
             return
         if reliable:
-            kept_from = self.retained[0].first if self.retained and not self.hands_over else self.next
+            kept_from = self.retained[0].first if self.retained and not self.keeps_reliable else self.next
             for first, last in self.dropped.missing(self.stable, kept_from):
                 self._note_dropped(first, last)
                 self.listener.was_best_effort(first, last)
-            self.hands_over = False
+            self.keeps_reliable = False
             return
         self._note_dropped(self.stable, self.next)
-        self.hands_over = bool(self.retained)
+        self.keeps_reliable = bool(self.retained)
         for block in self.retained:
             self.listener.dropped(block)
         self.listener.stops_keeping()
@@ -410,7 +410,7 @@ class Publisher:
         if stable > self.stable and self.reliable and not term.best_effort:
             self.stable = stable
             self._let_go(stable)
-        if self.hands_over:
+        if self.keeps_reliable:
             self._let_go(admitted)
         self.push()
         self.listener.progressed()
@@ -445,7 +445,7 @@ class Publisher:
     @property
     def keeps(self) -> bool:
         """Whether sent events are kept. In transit to a source within this process none is lost."""
-        return self.reliable or (self.hands_over and not self.term.of_source)
+        return self.reliable or (self.keeps_reliable and not self.term.of_source)
 
     @property
     def unfinished(self) -> bool:
@@ -534,7 +534,7 @@ class Publisher:
         if self.again is not None:
             self._lacks_no_more(0, kept_from)
         if not retained:
-            self.hands_over = False
+            self.keeps_reliable = False
 
     def check(self) -> None:
         """Raise AssertionError unless the marks and the kept blocks agree."""

@@ -516,7 +516,7 @@ class SourceStreams:
     def _look_after(self, tree: Tree, term: Term, now: float) -> None:
         """End a stream with the last known event, one lease after its source was lost.
 
-        The peer that knew this event may have left: nobody stays to hand over if a best-effort session follows. If a
+        The peer that knew this event may have left: nobody stays to pass it on if a best-effort session follows. If a
         later event becomes known before the stream is over, the end moves one lease later, as the source may be back.
         """
         state, root = tree.sources.states[term], tree.root
