@@ -5,6 +5,7 @@
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 from clients import PATIENCE_S, SYSTEMS, program
 
 Options = dict[str, Any]
+ANSWER_S = 300.0  # without an answer for this long a process waits for what will never come; no order takes half of it
 
 CYCLONEDDS = """\
 <CycloneDDS><Domain Id="any">
@@ -41,7 +43,7 @@ class Process:
     """A process that carries out orders and answers, a line of JSON each."""
 
     def __init__(self, what: str, command: list[str]) -> None:
-        self.what = what
+        self.what, self.ordered = what, ""
         self.process = subprocess.Popen(
             [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -49,17 +51,29 @@ class Process:
     def order(self, do: str, **arguments: Any) -> None:
         """Send an order. Call `answer` afterwards."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self.process.stdin.flush()
+        self.ordered = do
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
 
     def answer(self) -> dict[str, Any]:
         """Wait for the answer to the order."""
         assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], ANSWER_S)[0]:
+            raise SystemExit(
+                f"{self.what} did not answer to {self.ordered!r} within {ANSWER_S:g} s, perhaps because events were "
+                "lost; use a machine with less to do"
+            )
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.what} ended with {self.process.wait()}")
+            raise self._ended()
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _ended(self) -> SystemExit:
+        return SystemExit(f"{self.what} ended with {self.process.wait()} at {self.ordered!r}")
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Send an order, and wait for its answer."""
@@ -77,7 +91,7 @@ class Actor(Process):
 
     def end(self) -> None:
         """Leave in good order."""
-        with suppress(BrokenPipeError):
+        with suppress(SystemExit):
             self.order("end")
         try:
             self.process.wait(30)

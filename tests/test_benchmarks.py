@@ -129,6 +129,30 @@ def test_a_server_that_is_not_here_is_named_with_what_would_help(
     assert clients.missing("quillcast") is None
 
 
+@pytest.mark.parametrize(
+    ("program", "answer_s", "error"),
+    [
+        ("input(); input()", 0.1, "did not answer to 'taken' within 0.1 s, .*; use a machine with less to do"),
+        ("input(); import os; os.kill(os.getpid(), 9)", 60.0, "ended with -9 at 'taken'"),
+        ("import sys; sys.stdin.close(); print(flush=True)", 60.0, "ended with 0 at 'taken'"),  # before the order
+    ],
+)
+def test_a_process_that_hangs_or_dies_is_named_with_its_order(
+    benchmarks: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, program: str, answer_s: float, error: str
+) -> None:
+    actors = benchmarks("actors")
+    monkeypatch.setattr(actors, "ANSWER_S", answer_s)
+    process = actors.Process("a subscriber", ["-c", program])
+    if "close" in program:
+        process.process.stdout.readline()
+    try:
+        with pytest.raises(SystemExit, match=f"a subscriber {error}"):
+            process.ask("taken")
+    finally:
+        process.process.kill()
+        process.process.communicate()
+
+
 @pytest.mark.parametrize(("expected", "lost"), [(3, 0), (5, 2)])
 def test_what_was_expected_and_never_came_is_counted(clients: ModuleType, expected: int, lost: int) -> None:
     counter = clients.Counter(patience_s=0.1)
