@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from quillcast.demo.performance import judged
+from quillcast.core.errors import LocalError
+from quillcast.demo.performance import Performance, judged, plan
 from quillcast.demo.sites import CHANGED, MEMBERS, NEXT_POLICY, SITES, STRUCK
 from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.run import Run
@@ -90,3 +92,12 @@ def found(lost: int = 0) -> Findings:
         Run(), empty, [fate], empty, empty, {"p50_ms": 1.0, "p99_ms": 2.0}, empty, empty, empty, empty, empty, empty,
         verdicts, {}, 0.0,
     )  # fmt: skip
+
+
+def test_people_are_told_that_the_audit_waits_for_spark(tmp_path: Path) -> None:
+    console = Console(record=True, width=80)
+    performance = Performance(plan(2, 1.0, None, 1, 1, tmp_path / "demo", kill=False, stay=False), console)
+    performance._spark.set_exception(LocalError("no Java machine"))
+    with pytest.raises(LocalError, match="no Java machine"):
+        performance.prove(Run())
+    assert console.export_text() == "audit: waiting for Spark\n"

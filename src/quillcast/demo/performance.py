@@ -110,6 +110,7 @@ class Performance:
         folder, report = self.plan.folder, self.plan.folder / "report.html"
         write_run(folder, told)
         with steps(self.console) as say:
+            say("waiting for Spark")
             self._spark.result()
             findings = run_audit(folder, told, report=report, say=say)
         print_findings(findings, self.console)
