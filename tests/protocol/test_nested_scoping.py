@@ -659,3 +659,13 @@ def test_a_member_of_a_scope_within_scopes_is_the_root_of_topics_that_name_it_as
     sent = sorted(b"of %d" % number for number in publishers)
     assert all(sorted(reader.payloads) == sent for reader in readers.values())
     assert [publisher.stable for publisher in publishers.values()] == [1, 1, 1]
+
+
+def test_an_entry_point_outside_of_the_ring_looks_for_a_nearer_parent_too() -> None:
+    """It joins through a member of its site that forwards for it alone, and is below the root in the end."""
+    nested = Campus(Star(), Star())
+    village, (ring, *_, reader) = nested.village, nested.members["north"]
+    assert village.peers[reader].overlay.outside
+    nested.subscribe([reader])
+    assert nested.parents() == {reader: village.root(TOPIC)}
+    assert village.tree(ring, TOPIC) is None

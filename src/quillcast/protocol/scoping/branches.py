@@ -115,12 +115,11 @@ class Branches:
 
         As long as the tree above stays as it is, that happens ever more rarely.
         """
-        trees = {} if self.overlay.outside else self.trees
         inside = {contact.node_id for contact in controller.membership.ring()}
         assignments, doubtful = controller.membership.ordered_assignments(), controller.membership.doubtful()
         hanging = {
             topic: tree.path
-            for topic, tree in trees.items()
+            for topic, tree in self.trees.items()
             if topic in assignments
             and topic not in doubtful
             and _hangs_below_overlay(assignments[topic])
