@@ -310,12 +310,14 @@ def test_both_sides_agree_on_the_lower_rate() -> None:
     network.add_scope("P")
     q = network.add_scope("Q", ["P"], entering=lambda topic: Entering(bytes_per_s=1000))
     network.add_peer("C", ["Q"])
-    network.role("C", T, "P", subscribes=True)
+    network.add_peer("S", ["P"])
+    for name in "CS":
+        network.role(name, T, "P", publishes=name == "S", subscribes=name == "C")
     network.settle()
-    shown = (manager(network, "P").state.invitation(scope("Q").id),)
+    shown = (manager(network, "P").state.invitation(scope("Q").id, by=peer("S").id),)
     for most, granted in ((0, 1000), (500, 500), (2000, 1000)):
         rates = (Rate(scope("P").id, T, most),) if most else ()
-        request = ChannelRequest(scope("Q").id, peer("S"), most + 1, (T,), rates, shown)
+        request = ChannelRequest(scope("Q").id, peer("S"), most + 9, (T,), rates, shown)
         sent = [each.message for each in q.received(request, 0.0) if isinstance(each, Send)]
         (told,) = [message for message in sent if isinstance(message, ChannelAnswer)]
         assert [part.rates for _, spec in told.specs for part in spec.parts] == [(Rate(q.state.scope.id, T, granted),)]
@@ -327,8 +329,10 @@ def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_
     network.add_scope("P")
     q = network.add_scope("Q", ["P"])
     network.add_peer("C", ["Q"])
-    network.role("C", T, "P", subscribes=True)
-    shown = manager(network, "P").state.invitation(scope("Q").id if invited else peer("C").id)
+    network.add_peer("A", ["P"])
+    for name in "CA":
+        network.role(name, T, "P", publishes=name == "A", subscribes=name == "C")
+    shown = manager(network, "P").state.invitation(scope("Q").id, by=peer("A" if invited else "S").id)
     assert q.received(ChannelRequest(scope("Q").id, peer("S"), 1, (T,), (), (shown,)), 0.0) == []
     assert list(q.receiver.early) == [peer("S").id]
     network.settle()
@@ -341,9 +345,11 @@ def test_a_request_that_waited_for_its_invitation_does_not_replace_a_later_one()
     network.add_scope("P")
     q = network.add_scope("Q", ["P"])
     network.add_peer("C", ["Q"])
-    network.role("C", T, "P", subscribes=True)
+    network.add_peer("A", ["P"])
+    for name in "CA":
+        network.role(name, T, "P", publishes=name == "A", subscribes=name == "C")
     network.settle()
-    invitation = manager(network, "P").state.invitation(scope("Q").id)
+    invitation = manager(network, "P").state.invitation(scope("Q").id, by=peer("A").id)
     for serial, topics, shown in ((1, (T,), b"early"), (2, (T, topic("u")), invitation)):
         q.received(ChannelRequest(scope("Q").id, peer("S"), serial, topics, (), (shown,)), network.now)
     assert q.receiver.early == {}
@@ -571,6 +577,29 @@ def test_a_sender_that_ends_does_not_have_the_next_key_of_the_group_of_what_come
     assert after != before
     assert after in network.peers[peer("C").id].membership.groups().values()
     assert network.publish("A", T) == dict.fromkeys("CD", 1)
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_the_invitation_of_a_sender_ends_with_its_channel(*, below: bool) -> None:
+    """What A knew leads to no answer, and so neither to the group's next key nor to a share of the rates."""
+    network = Network()
+    network.add_scope("X")
+    network.add_scope("Q", ["X"])
+    q = network.add_scope("L", ["Q"]) if below else manager(network, "Q")
+    for name, owner in (("A", "X"), ("B", "X"), ("C", "L" if below else "Q")):
+        network.add_peer(name, [owner])
+        network.role(name, T, "X", publishes=owner == "X", subscribes=owner != "X")
+        network.settle()
+    network.passed(2 * LEASE_S)
+    shown = {name: network.peers[peer(name).id].requests.asked[q.state.scope.id].invitations for name in "AB"}
+    network.role("A", T, "X")
+    network.passed(4 * LEASE_S)
+    assert q.state.senders.keys() == {peer("B").id}
+    for name, is_answered in (("A", False), ("B", True)):
+        asks = ChannelRequest(q.state.scope.id, peer(name), 99, (T,), (), shown[name])
+        told = [each.message for each in q.received(asks, network.now) if isinstance(each, Send)]
+        assert any(isinstance(each, ChannelAnswer) for each in told) == is_answered
+    assert q.state.senders.keys() == {peer("B").id}
 
 
 def test_where_a_member_is_a_scope_the_entry_point_passes_on_what_comes_in() -> None:

@@ -61,6 +61,8 @@ class Part(NamedTuple):
     """The multicast mechanisms that bundles may come over."""
     around: tuple[Circle, ...] = ()
     """The recovery domains around the scope's in which it is the scope's head."""
+    invitations: tuple[bytes, ...] = ()
+    """Of a scope: those that its present senders show."""
 
 
 class ScopeContext(NamedTuple):
@@ -365,9 +367,10 @@ class Composition:
             waiting = dict.fromkeys([*self.members, *self.using])
             return {label: Part(Assignment(self.topic, why=why)) for label in waiting}
         depth = (self.around.assignment.depth or 0) + 1
-        channels = dict[int, list[ChannelOrder]]()
-        for label, order in (*self._inside(depth), *self._passed_on()):
+        channels, inside = dict[int, list[ChannelOrder]](), [*self._inside(depth)]
+        for label, order in (*inside, *self._passed_on()):
             channels.setdefault(label, []).append(order)
+        invitations = self._invitations(order for _, order in inside)
         at_once, forwarding = self._mechanisms(), self._forwarding()
         parts = {
             label: Part(
@@ -375,6 +378,7 @@ class Composition:
                 tuple(channels.get(label, ())),
                 at_once if not self._is_scope(label) else (),
                 self._around() if label in self.kept.entries[:1] else (),
+                tuple(invitations.get(label, ())),
             )
             for label in self.members
         }
@@ -689,7 +693,8 @@ class Composition:
 
     def _order(self, wanted: WantedChannel, constraint: Constraint) -> tuple[int, ChannelOrder]:
         label = ChannelLabel((wanted.source,), (wanted.target,))
-        return wanted.source, ChannelOrder(label, self._spec(wanted.target), (constraint,), wanted.filter)
+        spec = self._spec(wanted.target, self.state.members[wanted.source].party.id)
+        return wanted.source, ChannelOrder(label, spec, (constraint,), wanted.filter)
 
     def _passed_on(self) -> Iterator[tuple[int, ChannelOrder]]:
         """The superscope's channels, at the members to which they are delegated (figure 14)."""
@@ -716,9 +721,22 @@ class Composition:
             return Subchannels()
         return spec.shared(len(self._delegated)) if isinstance(spec, Subchannels) else None
 
-    def _spec(self, label: int, *, enters: bool = False) -> Spec:
+    def _spec(self, label: int, by: bytes, *, enters: bool = False) -> Spec:
+        """The specification of a channel to a member, for another party."""
         party = self.state.members[label].party
-        return to_party(party, self.state.invitation(party.id, enters=enters))
+        by = by if party.managed else b""
+        return to_party(party, self.state.invitation(party.id, enters=enters, by=by))
+
+    def _invitations(self, orders: Iterable[ChannelOrder]) -> dict[int, dict[bytes, None]]:
+        """By member that is a scope: the invitations in channels that lead there from inside, or from senders."""
+        specs = [(order.label.target[0], order.spec) for order in orders if order.label.target]
+        entries = [(label, sender.party.id) for label in self._entered for sender in self.senders]
+        specs += [(label, self._spec(label, by, enters=True)) for label, by in entries]
+        found = dict[int, dict[bytes, None]]()
+        for label, spec in specs:
+            if isinstance(spec, Ask):
+                found.setdefault(label, {})[spec.invitation] = None
+        return found
 
     def _agreed(self, sender: bytes) -> tuple[Rate, ...]:
         """The limits of a sender."""
@@ -732,7 +750,7 @@ class Composition:
         n, rates, filter_ = len(entries), self._agreed(sender), self.entering.filter
         filters = (both(filter_, Modulo(n, (k,)) if n > 1 else None) for k in range(n))
         parts = tuple(
-            Subchannel(label, self._spec(label, enters=True), each, rates)
+            Subchannel(label, self._spec(label, sender, enters=True), each, rates)
             for label, each in zip(entries, filters, strict=True)
         )
         if self._incoming and entries:

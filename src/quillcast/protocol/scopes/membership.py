@@ -314,8 +314,7 @@ class ScopeMembership:
 
     def lets_send(self, invitation: bytes) -> bool:
         """Does an invitation prove that an owner, of which this party is a member, wants its sender to send here?"""
-        known = (each for orders in self._obeyed() for each in (orders.invitation, orders.entrance))
-        return invitation != b"" and invitation in known
+        return any(invitation in orders.invitations for orders in self._obeyed())
 
     def bounds(self) -> tuple[Bounds, ...]:
         """The bounds of scopes above."""

@@ -155,6 +155,7 @@ class OrderBook:
             scope, epoch, number, member.serial, label, common.above, assignments, channels, common.ring, groups,
             self.succession, self._others(label), common.roots, common.bounds, self.state.invitation(member.party.id),
             tuple(_around(parts)), self.state.invitation(member.party.id, enters=True), common.ring_above,
+            tuple(dict.fromkeys(invitation for part in parts for invitation in part.invitations)),
         )  # fmt: skip
         if orders != told:
             orders = self.told[label] = msgspec.structs.replace(orders, number=next(self.numbers))

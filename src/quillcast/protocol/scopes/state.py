@@ -270,10 +270,13 @@ class ScopeState(msgspec.Struct):
         what = f"quillcast multicast {self.generation} {mechanism}"
         return hashlib.blake2b(what.encode(), key=self.secret, digest_size=KEY_BYTES).digest()
 
-    def invitation(self, member: bytes, *, enters: bool = False) -> bytes:
-        """The proof that a member's manager wants an invitation (from outside, if it `enters`). It stays the same."""
+    def invitation(self, member: bytes, *, enters: bool = False, by: bytes = b"") -> bytes:
+        """The proof that a member's manager wants an invitation (from outside, if it `enters`). It stays the same.
+
+        A member that is a scope is invited `by` one party, for as long as that has a channel to it.
+        """
         what = b"entrance" if enters else b"invitation"
-        return hashlib.blake2b(what + member, key=self.secret, digest_size=INVITATION_BYTES).digest()
+        return hashlib.blake2b(what + member + by, key=self.secret, digest_size=INVITATION_BYTES).digest()
 
     def set_owners(self, owners: Mapping[bytes, Owner]) -> list[Owner]:
         """Be a member of these scopes, the preferred one first, and of no others. Known owners keep their state.
