@@ -575,6 +575,14 @@ MUTANTS = (
         "protocol/topics/test_membership.py::test_peers_that_did_not_answer_hear_that_nobody_waits_for_them",
     ),
     Mutant(
+        "peers-wait-in-rings",
+        "Peers that nothing but each other needs in a topic do not wait for each other for ever.",
+        "protocol/topics/membership/membership.py",
+        "if tree.only_awaited or node in tree.waiting])\n",
+        "if node in tree.waiting])\n",
+        "protocol/topics/test_membership.py::test_peers_that_nothing_else_needs_do_not_wait_for_each_other_in_a_ring",
+    ),
+    Mutant(
         "referred-to-unresponsive",
         "A full peer takes in who can reach none of its children.",
         "protocol/topics/policy/scribe_tree.py",

@@ -89,8 +89,8 @@ class Orders(Dispatch):
 class Parts(parts.Parts):
     """The parts of one peer. `ordered` is what they order of each other."""
 
-    def __init__(self, *line: Contact) -> None:
-        host = RecordingHost()
+    def __init__(self, *line: Contact, me: Contact = ALICE) -> None:
+        host = RecordingHost(me)
         self.orders = dispatch = Orders()
         self.ordered = dispatch.ordered
         streams = Streams(host, StreamConfig())

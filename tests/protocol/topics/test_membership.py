@@ -367,6 +367,35 @@ def test_two_peers_that_ask_each_other_do_not_wait_for_each_other(world: Parts) 
     assert world.host.sent == [], "nor does it ask one that waits for it"
 
 
+def test_peers_that_nothing_else_needs_do_not_wait_for_each_other_in_a_ring() -> None:
+    ring = (ALICE, BOB, CAROL)
+    worlds = {each: Parts(DAVE, *ring, me=each) for each in ring}  # Dave, the root, answers nobody
+    trees = {each: world.tree() for each, world in worlds.items()}
+    for child, parent in zip(ring, (*ring[1:], ring[0]), strict=True):
+        worlds[child].membership.join_directly([trees[child]], parent, lost=b"")
+        (join,) = [join for _, each in worlds[child].host.sent if isinstance(each, Rejoin) for join in each.joins]
+        trees[parent].await_parent(join, 0.0)
+    for each, world in worlds.items():
+        world.host.sent.clear()
+        world.membership.timed_out(JoinTimeout(trees[each].topic, trees[each].attempt))
+        for to, word in world.host.sent:
+            if isinstance(word, JoinWithdrawn):
+                worlds[to].children.withdrawn(each, word)
+    assert not any(tree.needed for tree in trees.values())
+
+
+def test_a_peer_that_needs_the_topic_itself_waits_for_those_that_it_asked(world: Parts) -> None:
+    membership, tree = world.membership, world.tree()
+    world.terms.keep(tree)
+    tree.await_parent(Join(tree.topic, BOB, number=8), 0.0)
+    tree.begin_attempt()
+    membership.join_directly([tree], CAROL, lost=b"")
+    world.host.sent.clear()
+    membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    assert JoinWithdrawn not in [type(message) for _, message in world.host.sent]
+    assert membership.join_message(tree, fault=False).unresponsive == (CAROL.node_id,)
+
+
 def test_a_peer_withdraws_from_the_first_that_it_asked_when_they_become_too_many(world: Parts) -> None:
     membership, tree = world.membership, world.tree()
     world.terms.keep(tree)

@@ -235,7 +235,8 @@ class TreeMembership:
             self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
-        self._withdraw(tree.topic, [node for node in tree.waiting if node in self.asked.get(tree.topic, EMPTY)])
+        asked = self.asked.get(tree.topic, EMPTY)  # they stay there: a full peer is not to refer this one to them
+        self._withdraw(tree.topic, [to for node, to in asked.items() if tree.only_awaited or node in tree.waiting])
         if self._awaits_invitation(tree):
             self.enter_overlay(tree)
         else:
@@ -246,21 +247,20 @@ class TreeMembership:
         asked = self.asked.setdefault(topic, {})
         asked[to.node_id] = to
         if len(asked) > ASKED_MAX:
-            self._withdraw(topic, [next(iter(asked))])
+            self._withdraw(topic, [asked.pop(next(iter(asked)))])
 
-    def _withdraw(self, topic: bytes, nodes: Iterable[bytes]) -> None:
+    def _withdraw(self, topic: bytes, asked: Iterable[Contact]) -> None:
         """Tell peers that were asked directly and have not answered that this one no longer waits for them.
 
-        Until then each of them needs the topic for its child, and asks others, which need it for that peer.
+        Until then each of them needs the topic for its child, and asks others, which need it for that peer. So peers
+        that nothing else needs could wait for each other in a ring, for as long as the root cannot be reached.
         """
-        asked = self.asked.get(topic, EMPTY)
-        for other in [asked.pop(node) for node in list(nodes)]:
+        for other in asked:
             self.host.trace(Mark("join_withdrawn"))
             self.host.send(other, JoinWithdrawn(topic, self.moves.settle(topic)))
 
     def _withdraw_all(self, topic: bytes) -> None:
-        self._withdraw(topic, self.asked.get(topic, EMPTY))
-        self.asked.pop(topic, None)
+        self._withdraw(topic, self.asked.pop(topic, EMPTY).values())
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """Ask a parent known beforehand, in one message for all these topics."""

@@ -496,6 +496,12 @@ class Tree:
         return bool(wanted) or self.forwards
 
     @property
+    def only_awaited(self) -> bool:
+        """Whether nothing needs the topic but peers that wait here until this one has a parent."""
+        own = self.leases.children or self.subscriptions or self.unstarted or self.sources.mine
+        return bool(self.waiting) and not (own or self.forwards) and self.keeping_until is None
+
+    @property
     def is_due(self) -> bool:
         """Whether housekeeping may find something to do here: to join, discard, give up or declare stable."""
         if self.root is None and (self.parent is None or not self.needed):
