@@ -417,8 +417,8 @@ MUTANTS = (
         "referrals-without-end",
         "A peer that full peers send to and fro asks no more of them until its time has run out.",
         "protocol/topics/membership/membership.py",
-        "        if followed < REFERRALS_MAX and ",
-        "        if ",
+        "        if followed < REFERRALS_MAX:\n",
+        "        if followed >= 0:\n",
         "protocol/topics/test_membership.py::test_two_that_are_full_and_name_each_other_do_not_keep_a_peer_busy",
     ),
     Mutant(

@@ -512,6 +512,10 @@ def test_what_failed_once_where_scopes_are_composed_holds(seed: int) -> None:
     Simulation(composed(hard(seed), seed), seed).run()
 
 
+def test_a_peer_that_all_others_refer_to_one_that_waits_for_it_gets_a_parent() -> None:
+    Simulation(Plan(hard=True, composed=True).scenario(97215), 97215).run()
+
+
 def test_a_peer_that_joins_again_does_not_wait_for_contacts_that_died_since_it_measured_them() -> None:
     Simulation(wild(961091).with_outsiders(), 961091).run()
 

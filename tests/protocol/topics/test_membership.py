@@ -362,9 +362,14 @@ def test_two_peers_that_ask_each_other_do_not_wait_for_each_other(world: Parts) 
     world.host.sent.clear()
     membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
     assert [(to, type(message)) for to, message in world.host.sent] == [(BOB, JoinWithdrawn)]
-    world.host.sent.clear()
+
+
+def test_a_peer_asks_one_that_waits_for_it_because_that_one_may_have_a_parent(world: Parts) -> None:
+    tree = world.tree()
+    tree.await_parent(Join(tree.topic, BOB, number=8), 0.0)
+    tree.begin_attempt()
     world.repair._refused(CAROL, Refused(tree.topic, "full", (BOB,)))
-    assert world.host.sent == [], "nor does it ask one that waits for it"
+    assert [(to, type(message)) for to, message in world.host.sent] == [(BOB, Rejoin)]
 
 
 def test_peers_that_nothing_else_needs_do_not_wait_for_each_other_in_a_ring() -> None:

@@ -156,10 +156,10 @@ class TreeMembership:
         """Some peer refused this one: ask another, which that one named or which was known before.
 
         Two peers may refer it to each other, by old paths or because both are full. Then its time runs out
-        (`timed_out`).
+        (`timed_out`). The other may be one that waits here: if it has a parent, and only wants to move, it accepts.
         """
         followed = self.referrals.get(tree.topic, 0)
-        if followed < REFERRALS_MAX and other.node_id not in tree.waiting:
+        if followed < REFERRALS_MAX:
             self.referrals = self.referrals or {}
             self.referrals[tree.topic] = followed + 1
             self.join_directly([tree], other, lost=b"")
@@ -169,7 +169,7 @@ class TreeMembership:
         if tree.attempt > UNANSWERED + 1 and tree.leases.children:
             self.dispatch.order(NobodyAnswers(tree.topic))
         beside = self.ring.closest(tree.topic, BESIDE_ROOT)[1:] if tree.attempt > UNANSWERED else ()
-        others = [each for each in beside if each.node_id not in (self.host.me, *tree.waiting)]
+        others = [each for each in beside if each.node_id != self.host.me]
         if others:
             self.host.trace(Mark("asked_beside_root"))
             other = others[tree.attempt % len(others)]
