@@ -34,7 +34,7 @@ class Bayeux(PolicyKernel):
 @inner
 def surrogate(tables: Tables, key: Word) -> Whole:
     """The root of a key, where surrogate routing ends from every starting point."""
-    level, low, high = 0, 0, len(tables.ids)
+    level, low, high = np.int64(0), np.int64(0), len(tables.ids)
     while high - low > 1:
         low, high = _next_range(tables, low, level, digit(key, level, tables.digit_bits))
         level += 1
@@ -98,7 +98,7 @@ def _routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tuple[Ints
     where[root] = 0
     count = 1
     for member in members:
-        at, level, target = root, 0, tables.ids[member]
+        at, level, target = root, np.int64(0), tables.ids[member]
         while at != member:
             state[where[at]] += 1
             hop, level = tapestry_hop(tables, at, level, target)
@@ -111,7 +111,7 @@ def _routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tuple[Ints
             at = hop
     joins = state[:count].copy()  # a TREE for each member below
     for member in members:
-        at, level = np.int64(member), 0
+        at, level = np.int64(member), np.int64(0)
         while at != root:
             at, level = tapestry_hop(tables, at, level, key)
             if where[at] >= 0:

@@ -53,13 +53,13 @@ def _join_all(tables: Tables, cells: Ints, order: Ints) -> None:
                 if cells[newcomer, row, column] >= 0:
                     consider(tables, cells, cells[newcomer, row, column], newcomer)
         _ask_the_nearest(tables, cells, newcomer)
-    count = len(order)
+    count = len(order)  # peers are int32 in all calls, so that numba compiles each kernel once
     for peer in range(count):
         for step in range(-min(tables.half, count), min(tables.half, count) + 1):
-            _enter(tables, cells, peer, (peer + step) % count)
+            _enter(tables, cells, np.int32(peer), np.int32((peer + step) % count))
     for exchange in range(EXCHANGES):
         for peer in range(count):
-            _exchange_rows(tables, cells, peer, exchange)
+            _exchange_rows(tables, cells, np.int32(peer), exchange)
 
 
 @inner
