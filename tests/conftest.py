@@ -21,10 +21,13 @@ settings.load_profile("quillcast")
 SMALL_TABLES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Spark interprets its plans: for a few thousand rows, compiling them takes a third of a test's time."""
 ON_SPARK = ("oracle", "plugins", "run", "stages")
-TOGETHER = {"tests/demo/": "audits", "tests/pipeline/test_audit.py": "audits"} | {
-    f"tests/evaluation/test_{name}.py": "evaluations" for name in ON_SPARK
+TOGETHER = {
+    "tests/demo/": "audits",
+    "tests/pipeline/test_audit.py": "audits",
+    **{f"tests/evaluation/test_{name}.py": "evaluations" for name in ON_SPARK},
+    "tests/evaluation/": "kernels",  # the other files: the first place that fits counts
 }
-"""Folders and files whose tests one worker runs, by group: it starts Java once.
+"""Folders and files whose tests one worker runs, by group: it starts Java, or compiles each kernel, once.
 
 At most one demo or audit runs at a time, beside one evaluation: three at once on two cores take minutes each.
 """
