@@ -24,18 +24,18 @@ import time
 from quillcast.protocol.scopes.policies import Star
 
 class Mine(Star):
-    def channels(self, group, standing, round_trips):
+    def channels(self, group, present, round_trips):
         time.sleep({SLEEP_S})
-        return super().channels(group, standing, round_trips)
+        return super().channels(group, present, round_trips)
 """
 FOR_THREE = """
 from quillcast.protocol.scopes.policies import Ring
 
 class Mine(Ring):
-    def channels(self, group, standing, round_trips):
+    def channels(self, group, present, round_trips):
         if len(group.members) > 3:
             raise ValueError("this is too many for me")
-        return super().channels(group, standing, round_trips)
+        return super().channels(group, present, round_trips)
 """
 
 

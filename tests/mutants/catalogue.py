@@ -1719,7 +1719,7 @@ MUTANTS = (
     ),
     Mutant(
         "assignment-order-matters",
-        "A policy answers the same in whatever order standing channels are told.",
+        "A policy answers the same in whatever order present channels are told.",
         "protocol/scopes/policies/links.py",
         "    return sorted(by_origin.get(nodes[0]) or by_origin.get(another, []))\n",
         "    return by_origin.get(nodes[0]) or by_origin.get(another, [])\n",
@@ -1729,8 +1729,8 @@ MUTANTS = (
         "empty-places-in-trees",
         "When a member leaves, a leaf takes its place, and its children keep their depth.",
         "protocol/scopes/policies/links.py",
-        "    tree = build_tree(nodes, _refilled(nodes, standing), children_max)\n",
-        "    tree = build_tree(nodes, standing, children_max)\n",
+        "    tree = build_tree(nodes, _refilled(nodes, present), children_max)\n",
+        "    tree = build_tree(nodes, present, children_max)\n",
         "protocol/scopes/policies/test_shapes.py::test_a_small_change_of_the_group_changes_few_channels",
     ),
     Mutant(

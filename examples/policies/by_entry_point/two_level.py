@@ -23,7 +23,7 @@ class TwoLevel(msgspec.Struct, frozen=True):
         return max(self.helpers, len(group.receivers) - 1)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """The wanted channels, regardless of present channels and measurements."""
         wanted = []

@@ -18,7 +18,7 @@ class AroundHub(msgspec.Struct, frozen=True):
         return max(1, len(group.receivers) - 1)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """The wanted channels."""
         if not group.receivers:

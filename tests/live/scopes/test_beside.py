@@ -64,9 +64,9 @@ async def site(name: str, limit_s: float = 20.0, **parameters: Any) -> AsyncIter
         made.policy.close()
 
 
-def ask(policy: LastGood, group: Group = GROUP, *standing: WantedChannel) -> None:
+def ask(policy: LastGood, group: Group = GROUP, *present: WantedChannel) -> None:
     with pytest.raises(AnswerComes, match=f"an answer of policy {policy.policy.name}"):
-        policy.channels(group, standing, unmeasured)
+        policy.channels(group, present, unmeasured)
 
 
 def test_the_answer_is_that_of_the_policy_and_serves_until_something_changes() -> None:
@@ -112,13 +112,13 @@ def test_a_question_is_another_one_when_round_trips_are_others() -> None:
             return abs(one - near) + abs(other - near)
 
         async with site("ByDistance") as each:
-            policy, standing = each.policy.of_topic(TOPIC), ()
+            policy, present = each.policy.of_topic(TOPIC), ()
             for near in (1, 3):
                 with pytest.raises(AnswerComes):
-                    policy.channels(GROUP, standing, round_trips)
+                    policy.channels(GROUP, present, round_trips)
                 assert await each.answer() == TOPIC
-                standing = policy.channels(GROUP, standing, round_trips)
-                assert {channel.source for channel in standing} == {near}
+                present = policy.channels(GROUP, present, round_trips)
+                assert {channel.source for channel in present} == {near}
 
     asyncio.run(main())
 
@@ -155,11 +155,11 @@ def test_a_policy_that_goes_wrong_is_stopped_and_all_its_topics_hear_that(name: 
 def test_a_group_that_is_too_large_to_be_told_stops_the_policy() -> None:
     async def main() -> None:
         async with site("Good") as each:
-            policy, standing = each.policy.of_topic(TOPIC), (WantedChannel(1, 2, None),) * (1 << 23)
+            policy, present = each.policy.of_topic(TOPIC), (WantedChannel(1, 2, None),) * (1 << 23)
             with pytest.raises(AnswerComes):
-                policy.channels(GROUP, standing, unmeasured)
+                policy.channels(GROUP, present, unmeasured)
             assert await each.answer() == TOPIC
             with pytest.raises(PolicyStopped, match=r"AskChannels has \d+ bytes; the most is 33554432"):
-                policy.channels(GROUP, standing, unmeasured)
+                policy.channels(GROUP, present, unmeasured)
 
     asyncio.run(main())

@@ -143,6 +143,6 @@ def test_a_policy_that_cannot_be_made_is_told(name: str, parameters: dict[str, o
 
 
 def test_a_group_that_is_too_large_to_be_told_stops_the_policy(star: ConfinedPolicy) -> None:
-    standing = (WantedChannel(1, 2, None),) * (1 << 23)
+    present = (WantedChannel(1, 2, None),) * (1 << 23)
     with pytest.raises(PolicyStopped, match=r"AskChannels has \d+ bytes; the most is 33554432"):
-        star.channels(GROUP, standing, unmeasured)
+        star.channels(GROUP, present, unmeasured)

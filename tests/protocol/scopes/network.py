@@ -33,7 +33,7 @@ class Tree(msgspec.Struct, frozen=True):
     def fan_out_max(self, group: Group) -> int:
         return self.fan_out
 
-    def channels(self, group: Group, standing: Any, round_trips: Any) -> tuple[WantedChannel, ...]:
+    def channels(self, group: Group, present: Any, round_trips: Any) -> tuple[WantedChannel, ...]:
         wanted = []
         for origin in group.senders:
             line = [origin, *(label for label in group.receivers if label != origin)]

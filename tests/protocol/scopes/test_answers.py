@@ -37,11 +37,11 @@ class Later:
         return self.policy.fan_out_max(group)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         if self.why is not None:
             raise self.why
-        return self.policy.channels(group, standing, round_trips)
+        return self.policy.channels(group, present, round_trips)
 
 
 def answer(site: Site, policy: Later, why: NoAnswer | None = None) -> None:

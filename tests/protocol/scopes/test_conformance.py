@@ -34,7 +34,7 @@ class Mutant:
     def fan_out_max(self, group: Group) -> int:
         return Star().fan_out_max(group)
 
-    def channels(self, group: Group, standing: Channels, round_trips: RoundTrips) -> Channels:
+    def channels(self, group: Group, present: Channels, round_trips: RoundTrips) -> Channels:
         return self.changed(Star().channels(group, (), round_trips), group)
 
     def changed(self, channels: Channels, group: Group) -> Channels:
@@ -108,16 +108,16 @@ class KeepsState(Mutant):
 
 
 class DependsOnTheOrderOfStandingChannels(Mutant):
-    def channels(self, group: Group, standing: Channels, round_trips: RoundTrips) -> Channels:
-        channels = Star().channels(group, standing, round_trips)
-        return channels[::-1] if standing and standing[0].source > standing[-1].source else channels
+    def channels(self, group: Group, present: Channels, round_trips: RoundTrips) -> Channels:
+        channels = Star().channels(group, present, round_trips)
+        return channels[::-1] if present and present[0].source > present[-1].source else channels
 
 
 class NeverSettles(Mutant):
-    def channels(self, group: Group, standing: Channels, round_trips: RoundTrips) -> Channels:
+    def channels(self, group: Group, present: Channels, round_trips: RoundTrips) -> Channels:
         orders = tuple(permutations(group.receivers))[:2]
         flipped = Chain().channels(group._replace(receivers=orders[-1]), (), round_trips) if orders else ()
-        return Chain().channels(group, (), round_trips) if set(standing) == set(flipped) else flipped
+        return Chain().channels(group, (), round_trips) if set(present) == set(flipped) else flipped
 
     def fan_out_max(self, group: Group) -> int:
         return 2

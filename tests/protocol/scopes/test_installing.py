@@ -31,13 +31,13 @@ VERSION = 1  # of the channels of a ring or mesh whose members came one after th
 class Striped(Star):
     """A star that sends each other bundle only."""
 
-    def channels(self, group, standing, round_trips):
-        return tuple(each._replace(filter=Modulo(2, (1,))) for each in super().channels(group, standing, round_trips))
+    def channels(self, group, present, round_trips):
+        return tuple(each._replace(filter=Modulo(2, (1,))) for each in super().channels(group, present, round_trips))
 
 
 class Unknown(Star):
-    def channels(self, group, standing, round_trips):
-        return tuple(each._replace(filter=Custom("other")) for each in super().channels(group, standing, round_trips))
+    def channels(self, group, present, round_trips):
+        return tuple(each._replace(filter=Custom("other")) for each in super().channels(group, present, round_trips))
 
 
 def site(policy, **config) -> Network:
@@ -312,7 +312,7 @@ def test_orders_are_compared_with_those_before() -> None:
 
 def test_two_channels_to_one_peer_are_one_way_that_takes_what_either_takes() -> None:
     class Twice(Ring):
-        def channels(self, group, standing, round_trips):
+        def channels(self, group, present, round_trips):
             first, second = group.members[0], group.members[-1]
             filters = {first: Modulo(2, (0,)), second: Modulo(2, (1,))}
             return tuple(

@@ -626,8 +626,8 @@ def test_two_topics_between_the_same_two_members_have_one_channel() -> None:
 
 def test_a_policy_connects_nobody_who_has_no_part_in_the_topic() -> None:
     class ToStrangers(Tree):
-        def channels(self, group, standing, round_trips):
-            return (*super().channels(group, standing, round_trips), WantedChannel(group.members[0], 99, None))
+        def channels(self, group, present, round_trips):
+            return (*super().channels(group, present, round_trips), WantedChannel(group.members[0], 99, None))
 
     network = Network()
     network.add_scope("X", policy=lambda of: ToStrangers())

@@ -35,7 +35,7 @@ class Question(NamedTuple):
     """A question to a policy."""
 
     group: Group
-    standing: tuple[WantedChannel, ...]
+    present: tuple[WantedChannel, ...]
     round_trips: RoundTrips
 
 
@@ -43,16 +43,16 @@ class PolicyAnswer(NamedTuple):
     """A policy's answer, and the round trips that it used."""
 
     group: Group
-    standing: tuple[WantedChannel, ...]
+    present: tuple[WantedChannel, ...]
     channels: tuple[WantedChannel, ...]
     rows: dict[int, Row]
 
     def is_to(self, question: Question) -> bool:
         """Whether this is the answer to that question."""
-        group, standing, round_trips = question
+        group, present, round_trips = question
         return (
             group == self.group
-            and standing in (self.standing, self.channels)
+            and present in (self.present, self.channels)
             and all(row(source, group, round_trips) == known for source, known in self.rows.items())
         )
 
@@ -73,10 +73,10 @@ class LastGood:
         return len(group.members)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """The policy's answer to this question. Raises `AnswerComes` and `PolicyStopped`."""
-        question = Question(group, standing, round_trips)
+        question = Question(group, present, round_trips)
         if self.answer is None or not self.answer.is_to(question):
             self.policy.ask(self, question)
             raise AnswerComes(f"an answer of policy {self.policy.name}")
@@ -129,10 +129,10 @@ class PolicyBeside:
         return self.of_topic(b"").fan_out_max(group)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """As for a topic. Raises `NoAnswer`."""
-        return self.of_topic(b"").channels(group, standing, round_trips)
+        return self.of_topic(b"").channels(group, present, round_trips)
 
     def serve(self, surroundings: Surroundings, answered: Callable[[bytes], object]) -> None:
         """Begin to ask. `answered` is called, in an input, with each topic that has an answer or will not get one."""
@@ -170,7 +170,7 @@ class PolicyBeside:
             question, limit_s = self.waiting.pop(asker), self.policy.limit_s
             self.asked = Asked(asker, question, {}, line.wait(limit_s, lambda: self._stop(too_long(limit_s))))
             try:
-                line.send(orders.AskChannels(question.group, question.standing))
+                line.send(orders.AskChannels(question.group, question.present))
             except LocalError as error:
                 self._stop(str(error))
 
@@ -188,14 +188,14 @@ class PolicyBeside:
                 self._stop(f"it sends {type(answer).__name__}, which nobody asked for")
 
     def _take(self, asked: Asked, answer: orders.ChannelsAre) -> None:
-        group, standing, _ = asked.question
+        group, present, _ = asked.question
         try:
             check_channels(group, answer.channels, answer.bound, self.mechanism)
         except Nonconforming as broken:
             self._stop(str(broken))
             return
         self._rest()
-        asked.asker.answer = PolicyAnswer(group, standing, answer.channels, asked.rows)
+        asked.asker.answer = PolicyAnswer(group, present, answer.channels, asked.rows)
         self._answered(asked.asker.topic)
         self._go_on()
 

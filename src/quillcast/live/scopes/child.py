@@ -56,8 +56,8 @@ class Child:
                 return orders.Made(self.policy.delivery, first_line(self.policy), mechanism_of(self.policy))
             case orders.AskFanOut(group):
                 return orders.FanOutIs(self.policy.fan_out_max(group))
-            case orders.AskChannels(group, standing):
-                channels = tuple(self.policy.channels(group, standing, self._round_trips(group)))
+            case orders.AskChannels(group, present):
+                channels = tuple(self.policy.channels(group, present, self._round_trips(group)))
                 return orders.ChannelsAre(channels, self.policy.fan_out_max(group))
             case orders.RoundTripsAre():
                 raise ValueError("nobody asked for round trips")

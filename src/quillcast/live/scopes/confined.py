@@ -62,10 +62,10 @@ class ConfinedPolicy:
         return self._ask(orders.AskFanOut(group), orders.FanOutIs, self.limit_s).bound
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """Ask the policy, and check the answer. Raises `PolicyStopped`."""
-        answer = self._ask(orders.AskChannels(group, standing), orders.ChannelsAre, self.limit_s, (group, round_trips))
+        answer = self._ask(orders.AskChannels(group, present), orders.ChannelsAre, self.limit_s, (group, round_trips))
         try:
             check_channels(group, answer.channels, answer.bound, self.mechanism)
         except Nonconforming as broken:

@@ -26,7 +26,7 @@ class AskChannels(msgspec.Struct, frozen=True, tag=True):
     """Which channels does the policy want?"""
 
     group: Group
-    standing: tuple[WantedChannel, ...]
+    present: tuple[WantedChannel, ...]
 
 
 class RoundTripsAre(msgspec.Struct, frozen=True, tag=True):

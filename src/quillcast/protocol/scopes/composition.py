@@ -302,20 +302,20 @@ class Composition:
         """
         if swap.begins_later:
             return (self.kept.wanted, None) if swap.renews else self._wanted(swap.other, swap.channels)
-        standing = self._between_members(swap.channels)
-        wanted = () if swap.renews else self._wanted(swap.other, standing)[0]
-        return (*standing, *_without(wanted, standing)), None
+        present = self._between_members(swap.channels)
+        wanted = () if swap.renews else self._wanted(swap.other, present)[0]
+        return (*present, *_without(wanted, present)), None
 
     def _wanted(
-        self, policy: ScopePolicy, standing: tuple[WantedChannel, ...]
+        self, policy: ScopePolicy, present: tuple[WantedChannel, ...]
     ) -> tuple[tuple[WantedChannel, ...], NoAnswer | None]:
         """What a policy wants. If it gives no answer: what stands between those that still take part, and why."""
-        group, standing = self._group(), self._between_members(standing)
+        group, present = self._group(), self._between_members(present)
         try:
-            return self._between_members(policy.channels(group, standing, self._round_trip)), None
+            return self._between_members(policy.channels(group, present, self._round_trip)), None
         except NoAnswer as why:
             left = frozenset((*group.members, ALL, None))
-            return tuple(each for each in standing if left.issuperset(each[:3])), why.with_traceback(None)
+            return tuple(each for each in present if left.issuperset(each[:3])), why.with_traceback(None)
 
     def _nearest(self, labels: Iterable[int], to: list[bytes], chosen: tuple[int, ...]) -> list[int]:
         """The members nearest to any of these parties.
@@ -562,14 +562,14 @@ class Composition:
         """Links that lead to all receivers, also to those that a policy without an answer does not know of."""
         if self.unanswered is None:
             return links
-        standing = tuple(dict.fromkeys((*links, *self.kept.links)))
-        return self._spanning(standing, max((LINKS_MAX, *Counter(source for source, _ in links).values())))
+        present = tuple(dict.fromkeys((*links, *self.kept.links)))
+        return self._spanning(present, max((LINKS_MAX, *Counter(source for source, _ in links).values())))
 
-    def _spanning(self, standing: Sequence[LabelPair], children_max: int = LINKS_MAX) -> tuple[LabelPair, ...]:
+    def _spanning(self, present: Sequence[LabelPair], children_max: int = LINKS_MAX) -> tuple[LabelPair, ...]:
         """Links of a tree from the entry point to all receivers, which keeps the present ones."""
         departing = (label for label in self.departing if label in self.members)
         nodes = dict.fromkeys([*self.kept.entries[:1], *self._group().receivers, *departing])
-        parents = build_tree([*nodes], standing, children_max).parents if len(nodes) > 1 else {}
+        parents = build_tree([*nodes], present, children_max).parents if len(nodes) > 1 else {}
         return tuple((source, target) for target, source in parents.items())
 
     @property

@@ -89,16 +89,16 @@ def check(
     report = Conformance(policy.delivery, 0, 0, 0, 0)
     for size in sizes:
         for number in range(_HISTORIES):
-            standing: tuple[WantedChannel, ...] = ()
+            present: tuple[WantedChannel, ...] = ()
             for step in _history(Random(f"{size} {number}"), size):
                 if step.swapped:
-                    standing = tuple(WantedChannel(*pair, None) for pair in pairwise(step.group.members))
+                    present = tuple(WantedChannel(*pair, None) for pair in pairwise(step.group.members))
                 try:
-                    wanted = _ask(policy, twin, step, standing)
+                    wanted = _ask(policy, twin, step, present)
                     _check_delivery(policy.delivery, step.group, wanted, customs or {})
                 except Nonconforming as broken:
                     raise Nonconforming(f"{broken} ({_told(step.group)})") from None
-                changes = len(set(wanted) ^ set(standing)) if step.small_change else 0
+                changes = len(set(wanted) ^ set(present)) if step.small_change else 0
                 report = Conformance(
                     policy.delivery,
                     report.groups + 1,
@@ -106,7 +106,7 @@ def check(
                     report.channels + len(wanted),
                     report.changed + changes,
                 )
-                standing = wanted
+                present = wanted
     return report
 
 
@@ -166,18 +166,18 @@ class _FanOut:
 
 
 def _ask(
-    policy: ScopePolicy, twin: ScopePolicy | None, step: _Checked, standing: tuple[WantedChannel, ...]
+    policy: ScopePolicy, twin: ScopePolicy | None, step: _Checked, present: tuple[WantedChannel, ...]
 ) -> tuple[WantedChannel, ...]:
     """The answer for a group, if it is the same whenever it should be."""
     group, round_trips = step[:2]
-    wanted = policy.channels(group, standing, round_trips)
+    wanted = policy.channels(group, present, round_trips)
     _check_kind(wanted)
     check_channels(group, wanted, policy.fan_out_max(group), mechanism_of(policy))
-    again = Group(*((*labels,) for labels in group)), tuple([each._replace() for each in standing])
+    again = Group(*((*labels,) for labels in group)), tuple([each._replace() for each in present])
     for other in (policy, twin or policy):
         if other.channels(*again, round_trips) != wanted:
             raise Nonconforming("it gives another answer when asked again")
-    if policy.channels(group, standing[::-1], round_trips) != wanted:
+    if policy.channels(group, present[::-1], round_trips) != wanted:
         raise Nonconforming("it gives another answer when the same channels exist in another order")
     if policy.channels(group, wanted, round_trips) != wanted:
         raise Nonconforming("it wants other channels once its channels exist, although nothing else changed")

@@ -75,7 +75,7 @@ class ScopePolicy(Protocol):
         ...
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         """The channels that it wants, given the present ones."""
         ...

@@ -63,9 +63,9 @@ class Kept(msgspec.Struct, frozen=True):
         return len(group.members)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
-        return standing
+        return present
 
 
 def basis(policy: ScopePolicy) -> Basis:
@@ -120,14 +120,14 @@ class Swaps:
         """Use this policy in a topic; None: the scope does not carry it."""
         if wanted is not None and topic in self.restored:
             self._resume(topic, self.restored.pop(topic), wanted, now)
-        standing, swap = self.in_force.get(topic), self.running.get(topic)
-        if wanted is None or standing is None:
+        present, swap = self.in_force.get(topic), self.running.get(topic)
+        if wanted is None or present is None:
             self.forget(topic)
             if wanted is not None:
                 self.in_force[topic] = wanted
         elif swap is not None and not swap.begins_later:
             pass  # one after the other
-        elif wanted == standing:
+        elif wanted == present:
             if swap is not None and not swap.renews:
                 del self.running[topic]
             self.refused.pop(topic, None)

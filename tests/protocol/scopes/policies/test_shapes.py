@@ -65,15 +65,15 @@ def test_a_star_has_the_first_sender_in_its_middle() -> None:
 
 
 def test_a_star_keeps_its_middle_when_an_earlier_sender_comes() -> None:
-    standing = Star().channels(Group((1, 2, 3, 4), (3,), (2, 3, 4)), (), unmeasured)
-    after = Star().channels(Group((1, 2, 3, 4), (2, 3), (2, 3, 4)), standing, unmeasured)
-    assert set(standing) < set(after)
+    present = Star().channels(Group((1, 2, 3, 4), (3,), (2, 3, 4)), (), unmeasured)
+    after = Star().channels(Group((1, 2, 3, 4), (2, 3), (2, 3, 4)), present, unmeasured)
+    assert set(present) < set(after)
 
 
 def test_a_stars_middle_moves_to_the_member_that_alone_sends() -> None:
     """So it does when the entry point moves, through which all bundles come."""
-    standing = Star().channels(Group((1, 2, 3, 4), (1,), (1, 2, 3, 4)), (), unmeasured)
-    after = Star().channels(Group((1, 2, 3, 4), (2,), (1, 2, 3, 4)), standing, unmeasured)
+    present = Star().channels(Group((1, 2, 3, 4), (1,), (1, 2, 3, 4)), (), unmeasured)
+    after = Star().channels(Group((1, 2, 3, 4), (2,), (1, 2, 3, 4)), present, unmeasured)
     assert ends(after) == {(2, 1, 2), (2, 3, 2), (2, 4, 2)}
 
 
@@ -232,16 +232,16 @@ def test_a_small_change_of_the_group_changes_few_channels(name: str) -> None:
     policy = BUILT_IN[name]()
     joined, left = [], []
     before = everybody(64)
-    standing = policy.channels(before, (), round_trips)
+    present = policy.channels(before, (), round_trips)
     for label, gone in zip(range(65, 125), range(2, 62), strict=True):
         members = (*before.members, label)
-        more = policy.channels(Group(members, (1,), members), standing, round_trips)
+        more = policy.channels(Group(members, (1,), members), present, round_trips)
         members = tuple(each for each in members if each != gone)
         before = Group(members, (1,), members)
         fewer = policy.channels(before, more, round_trips)
-        joined.append(len(set(more) ^ set(standing)))
+        joined.append(len(set(more) ^ set(present)))
         left.append(len(set(fewer) ^ set(more)))
-        standing = fewer
+        present = fewer
     assert mean(joined) <= FEW[name][0]
     assert mean(left) <= FEW[name][1]
 

@@ -18,7 +18,7 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 2
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         if not group.receivers:
             return ()

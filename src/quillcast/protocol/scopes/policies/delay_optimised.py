@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from quillcast.protocol.scopes.policies.links import HopCost, TreeBuilder, build_tree, in_order, spread, standing_tree
+from quillcast.protocol.scopes.policies.links import HopCost, TreeBuilder, build_tree, in_order, present_tree, spread
 from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
 
 _UNMEASURED_S = 0.15  # one way; a guess: as far as the other side of the Earth
@@ -27,29 +27,29 @@ class DelayOptimised(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.fan_out + (len(group.senders) > 1 and not self.per_origin)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         if not group.senders or not group.receivers:
             return ()
         hop = _one_way(round_trips)
         if not self.per_origin:
             root = _centre(group, hop)
-            return in_order(spread(self._tree(root, group, standing, hop).links(), group, root))
+            return in_order(spread(self._tree(root, group, present, hop).links(), group, root))
         return in_order(
             channel
             for origin in group.senders
-            for own in [[each for each in standing if each.origin == origin]]
+            for own in [[each for each in present if each.origin == origin]]
             for channel in spread(self._tree(origin, group, own, hop).links(), group, origin, origins=[origin])
         )
 
-    def _tree(self, root: int, group: Group, standing: Sequence[WantedChannel], hop: HopCost) -> TreeBuilder:
+    def _tree(self, root: int, group: Group, present: Sequence[WantedChannel], hop: HopCost) -> TreeBuilder:
         others = [each for each in group.receivers if each != root]
         nearest = sorted(others, key=lambda each: hop(root, each))
         anew = build_tree([root, *nearest], (), self.fan_out, hop)
-        if not standing:
+        if not present:
             return anew
         nodes = [root, *others]
-        stands = build_tree(nodes, standing_tree(nodes, standing), self.fan_out, hop)
+        stands = build_tree(nodes, present_tree(nodes, present), self.fan_out, hop)
         return anew if _total(anew) < (1 - self.gain) * _total(stands) else stands
 
 

@@ -27,7 +27,7 @@ class Gossip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.view
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         kept: dict[tuple[int, int], set[int]] = {}
         for number in range(self.view):

@@ -50,7 +50,7 @@ class IpMulticast(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         receivers = frozenset(group.receivers)
         return tuple(WantedChannel(each, ALL, each) for each in sorted(group.senders) if receivers - {each})

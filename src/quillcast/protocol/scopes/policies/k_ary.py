@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from quillcast.protocol.scopes.policies.links import in_order, root_of, shallow, spread, standing_tree
+from quillcast.protocol.scopes.policies.links import in_order, present_tree, root_of, shallow, spread
 from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
 
 
@@ -22,11 +22,11 @@ class KAry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.fan_out + (len(group.senders) > 1)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         if not group.receivers:
             return ()
         root = root_of(group)
         nodes = [root, *(each for each in group.receivers if each != root)]
-        tree = shallow(nodes, standing_tree(nodes, standing), self.fan_out)
+        tree = shallow(nodes, present_tree(nodes, present), self.fan_out)
         return in_order(spread(tree.links(), group, root))

@@ -35,10 +35,10 @@ def root_of(group: Group) -> int:
     return next((each for each in group.senders if each in receivers), group.receivers[0])
 
 
-def standing_tree(nodes: Sequence[int], standing: Iterable[WantedChannel]) -> list[LabelPair]:
-    """The standing links as they lead away from one origin, the first of `nodes` if it is one. Others use the same."""
+def present_tree(nodes: Sequence[int], present: Iterable[WantedChannel]) -> list[LabelPair]:
+    """The present links as they lead away from one origin, the first of `nodes` if it is one. Others use the same."""
     by_origin: dict[int | None, list[LabelPair]] = {}
-    for source, target, origin, _ in standing:
+    for source, target, origin, _ in present:
         by_origin.setdefault(origin, []).append((source, target))
     another = min((each for each in by_origin if each is not None), default=None)
     return sorted(by_origin.get(nodes[0]) or by_origin.get(another, []))
@@ -117,16 +117,16 @@ class TreeBuilder:
 
 
 def build_tree(
-    nodes: Sequence[int], standing: Sequence[LabelPair], children_max: int, hop: HopCost | None = None
+    nodes: Sequence[int], present: Sequence[LabelPair], children_max: int, hop: HopCost | None = None
 ) -> TreeBuilder:
-    """A tree of these members from the first one, that keeps standing links where there is room.
+    """A tree of these members from the first one, that keeps present links where there is room.
 
     Without `hop`, each hop costs the same.
     """
-    links = links_of(standing, nodes)
+    links = links_of(present, nodes)
     tree = TreeBuilder(nodes[0], children_max, *((_one, 1.0) if hop is None else (hop, 0.0)))
     tree.keep(nodes[0], links)
-    below = {target for source, target in standing if source in links}
+    below = {target for source, target in present if source in links}
     for node in sorted(nodes, key=below.__contains__):  # those that lost their parent first: the others follow them
         if node not in tree.delays:
             tree.attach(node)
@@ -134,33 +134,33 @@ def build_tree(
     return tree
 
 
-def shallow(nodes: Sequence[int], standing: Sequence[LabelPair], children_max: int) -> TreeBuilder:
-    """A tree of these members from the first one, almost as shallow as it can be, that keeps most standing links."""
-    tree = build_tree(nodes, _refilled(nodes, standing), children_max)
+def shallow(nodes: Sequence[int], present: Sequence[LabelPair], children_max: int) -> TreeBuilder:
+    """A tree of these members from the first one, almost as shallow as it can be, that keeps most present links."""
+    tree = build_tree(nodes, _refilled(nodes, present), children_max)
     if max(tree.delays.values()) > _depth(len(nodes), children_max) + _EXTRA_DEPTH:
         tree = build_tree(nodes, (), children_max)
     return tree
 
 
-def _refilled(nodes: Sequence[int], standing: Sequence[LabelPair]) -> list[LabelPair]:
-    """The standing links, with a new member or a leaf in the place of each that left: so the tree gets no deeper."""
+def _refilled(nodes: Sequence[int], present: Sequence[LabelPair]) -> list[LabelPair]:
+    """The present links, with a new member or a leaf in the place of each that left: so the tree gets no deeper."""
     below: dict[int, list[int]] = {}
-    for source, target in standing:
+    for source, target in present:
         below.setdefault(source, []).append(target)
-    targets, present = {target for _, target in standing}, frozenset(nodes)
+    targets, members = {target for _, target in present}, frozenset(nodes)
     order = [each for each in below if each not in targets]
     for at in order:
         order += below.get(at, ())
         if len(order) > len(below) + len(targets):  # it is no tree
             return []
-    gone = [each for each in order if each not in present and len(below.get(each, ())) + (each in targets) > 1]
+    gone = [each for each in order if each not in members and len(below.get(each, ())) + (each in targets) > 1]
     known = frozenset(order)
     new = [each for each in nodes if each not in known]
-    leaves = [each for each in reversed(order) if each in present and each not in below]
+    leaves = [each for each in reversed(order) if each in members and each not in below]
     refill = dict(zip(gone, [*new, *leaves], strict=False))
     moved = frozenset(refill.values())
     return [
-        (refill.get(source, source), refill.get(target, target)) for source, target in standing if target not in moved
+        (refill.get(source, source), refill.get(target, target)) for source, target in present if target not in moved
     ]
 
 

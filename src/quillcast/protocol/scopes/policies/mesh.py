@@ -21,7 +21,7 @@ class Mesh(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.degree
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         rings = [shuffled(taking_part(group), number) for number in range(self.degree // 2)]
         ways = [way for ring in rings for way in (ring, ring[::-1])]

@@ -17,7 +17,7 @@ class Ring(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 2
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         ring = taking_part(group)
         return along(dict.fromkeys([*steps(ring, group), *steps(ring[::-1], group)]), group)

@@ -18,21 +18,21 @@ class Star(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(1, len(group.receivers) - 1)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         if not group.receivers:
             return ()
-        hub = _hub(group, standing)
+        hub = _hub(group, present)
         links = links_of(((hub, each) for each in group.receivers), group.receivers)
         return in_order(spread(links, group, hub))
 
 
-def _hub(group: Group, standing: tuple[WantedChannel, ...]) -> int:
+def _hub(group: Group, present: tuple[WantedChannel, ...]) -> int:
     """The hub that stands, as long as it receives. Where one member alone sends, it is the hub itself."""
     root = root_of(group)
     if group.senders == (root,):
         return root
-    links = links_of(((each.source, each.target) for each in standing), group.receivers)
+    links = links_of(((each.source, each.target) for each in present), group.receivers)
     degrees = Counter({each: len(others) for each, others in links.items()})
     hub, degree = degrees.most_common(1)[0]
     return hub if degree > 1 else root

@@ -12,9 +12,9 @@ from quillcast.protocol.scopes.policies.links import (
     Links,
     in_order,
     links_of,
+    present_tree,
     shallow,
     spread,
-    standing_tree,
 )
 from quillcast.protocol.scopes.policy import Delivery, Group, RoundTrips, WantedChannel
 
@@ -33,13 +33,13 @@ class Stripes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 1 + _FORWARDERS + leaves + max(0, len(forwarders) - 1)
 
     def channels(
-        self, group: Group, standing: tuple[WantedChannel, ...], round_trips: RoundTrips
+        self, group: Group, present: tuple[WantedChannel, ...], round_trips: RoundTrips
     ) -> tuple[WantedChannel, ...]:
         forwarders = self._forwarders(group)
         count = len(forwarders)
         parts: dict[tuple[int, int, int | None], list[int]] = {}
         for stripe, inner in enumerate(forwarders):
-            stood = [each for each in standing if _carries(each, count, stripe)]
+            stood = [each for each in present if _carries(each, count, stripe)]
             for each in spread(_tree(inner, group, stood), group, inner[0]):
                 parts.setdefault(each[:3], []).append(stripe)
         return in_order(
@@ -63,19 +63,19 @@ def _carries(channel: WantedChannel, count: int, stripe: int) -> bool:
     return isinstance(filter_, Modulo) and filter_.n == count and stripe in filter_.k
 
 
-def _tree(inner: list[int], group: Group, standing: list[WantedChannel]) -> Links:
+def _tree(inner: list[int], group: Group, present: list[WantedChannel]) -> Links:
     """The links of a stripe's tree: its forwarders form a tree, and each of the others is a leaf of it."""
     leaves = [each for each in group.receivers if each not in inner]
-    stood = standing_tree(inner, standing)
+    stood = present_tree(inner, present)
     outer = frozenset(leaves)
     tree = shallow(inner, [each for each in stood if outer.isdisjoint(each)], _FORWARDERS)
     links = chain(tree.parents.items(), _leaf_links(inner, leaves, stood))
     return links_of(links, group.receivers)
 
 
-def _leaf_links(inner: list[int], leaves: list[int], standing: Sequence[LabelPair]) -> Iterator[tuple[int, int]]:
+def _leaf_links(inner: list[int], leaves: list[int], present: Sequence[LabelPair]) -> Iterator[tuple[int, int]]:
     """A link for each leaf: the one that stands, as long as the forwarder has not too many."""
-    stood = links_of(standing, [*inner, *leaves])
+    stood = links_of(present, [*inner, *leaves])
     room = dict.fromkeys(inner, _leaves_max(len(inner), len(inner) + len(leaves)))
     left = list[int]()
     for leaf in leaves:
