@@ -108,6 +108,23 @@ MUTANTS = (
         "protocol/neighbours/test_streams.py::test_a_copy_that_is_up_to_date_but_differs_is_detected_at_the_next_heartbeat",
     ),
     Mutant(
+        "rates-begin-anew",
+        "A rate that ends and comes again owes what it owed.",
+        "protocol/scopes/rate_limits.py",
+        "if each not in kept and not gate.is_full(now)}\n",
+        "if each not in kept and gate.is_full(now)}\n",
+        "protocol/scopes/test_rate_limits.py::"
+        "test_a_rate_that_ends_and_comes_again_owes_what_it_owed_until_time_has_made_up_for_it",
+    ),
+    Mutant(
+        "rates-not-kept-behind-others",
+        "A channel that is behind others waits for its rate before what was not counted.",
+        "protocol/scopes/rate_limits.py",
+        "        if _key(bundle) in self.counted:\n            return 0.0\n",
+        "        if self.counted and _key(bundle) < next(reversed(self.counted)):\n            return 0.0\n",
+        "protocol/scopes/test_rate_limits.py::test_a_channel_that_is_behind_waits_before_what_was_not_counted",
+    ),
+    Mutant(
         "differences-asked-for-as-changes",
         "A copy that differs is made equal though its original changes all the time.",
         "protocol/neighbours/streams.py",

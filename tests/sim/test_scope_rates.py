@@ -27,6 +27,10 @@ def rated(**rates: int) -> Scenario:
     return replace(scenario, scopes=scopes)
 
 
+def test_a_rate_that_a_peer_has_again_after_a_moment_goes_on() -> None:
+    Simulation(Plan(hard=True, composed=True).scenario(97310), 97310).run()
+
+
 @pytest.mark.parametrize("key", ["bytes_per_s", "bundles_per_s", "leaving_bytes_per_s", "leaving_bundles_per_s"])
 def test_the_judge_notices_what_is_sent_too_fast(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = rated(**{key: 200 if "bytes" in key else 1})

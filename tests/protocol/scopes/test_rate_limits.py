@@ -127,10 +127,22 @@ def test_a_rate_that_stays_goes_on_with_what_it_counted_and_others_end() -> None
         sink.take(given(index))
     limits.keep([RATE, Rate(SCOPE, None, bytes_per_s=1000)])
     assert sink.room(given(3)) == 0
+    assert type(sink.plain()) is type(limits.sink([], BOB))
+
+
+def test_a_rate_that_ends_and_comes_again_owes_what_it_owed_until_time_has_made_up_for_it() -> None:
+    host = RecordingHost()
+    limits = RateLimits(host)
+    limits.keep([RATE])
+    for index in range(3):
+        limits.sink([RATE], BOB).take(given(index))
     limits.keep([])
     limits.keep([RATE])
-    assert limits.sink([RATE], BOB).room(given(3)) > 0
-    assert type(sink.plain()) is type(limits.sink([], BOB))
+    assert limits.sink([RATE], BOB).room(given(3)) == 0
+    limits.keep([])
+    host.time = 1.0
+    limits.keep([])
+    assert limits.ended == {}
 
 
 def test_bundles_of_several_sources_count_whatever_order_their_terms_have() -> None:

@@ -24,6 +24,8 @@ COUNTED_MAX = (
 )
 Counted = tuple[bytes, Term, int]
 """A bundle: its topic, term and first position."""
+Purpose = tuple[bytes, bytes | None, bool]
+"""What a rate is for: its scope and topic, and whether it is for what leaves."""
 
 
 class RatesDue(Timer, frozen=True):
@@ -45,6 +47,11 @@ class TokenBucket:
         self.left = min(self.per_s * BURST_S, self.left + (now - self.at) * self.per_s)
         self.at = now
         return max(0.0, -self.left / self.per_s)
+
+    def is_full(self, now: float) -> bool:
+        """Whether all that was sent is made up for."""
+        self.wait_s(now)
+        return self.left == self.per_s * BURST_S
 
     def pay(self, amount: int, now: float) -> None:
         """This much is sent."""
@@ -85,6 +92,10 @@ class Gate:
         self.pay(bundle, now)
         return True
 
+    def is_full(self, now: float) -> bool:
+        """Whether all that passed is made up for."""
+        return all(each.is_full(now) for each in (self.bytes_, self.bundles) if each is not None)
+
     def pay(self, bundle: Bundle, now: float) -> None:
         """A bundle passes: count it, even if it passed before."""
         for bucket, amount in ((self.bytes_, bundle.size), (self.bundles, 1)):
@@ -95,11 +106,12 @@ class Gate:
 class RateLimits:
     """The rates that one peer keeps."""
 
-    __slots__ = ("due_at", "gates", "host", "last", "waiting")
+    __slots__ = ("due_at", "ended", "gates", "host", "last", "waiting")
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.gates: dict[Rate, Gate] = EMPTY
+        self.ended: dict[Purpose, Gate] = EMPTY  # not to be kept at present, and overdrawn: they may come again
         self.last: dict[Contact, float] = EMPTY  # when a bundle on a channel to each peer was counted last
         self.waiting: dict[Contact, float] = {}  # until when channels to each peer wait, at least
         self.due_at = inf
@@ -107,11 +119,13 @@ class RateLimits:
     def keep(self, rates: Iterable[Rate]) -> None:
         """Keep these rates from now on, and no others. A rate that stays keeps its count."""
         known, now, self.last = self.gates, self.host.now(), {}
-        former = {_purpose(rate): gate for rate, gate in known.items()}
+        former = {**self.ended, **{_purpose(rate): gate for rate, gate in known.items()}}
         self.gates = {rate: known[rate] if rate in known else Gate(rate, now) for rate in rates}
         for rate, gate in self.gates.items():
             if rate not in known and _purpose(rate) in former:
                 gate.replace(former[_purpose(rate)], now)
+        kept = {_purpose(rate) for rate in self.gates}
+        self.ended = {each: gate for each, gate in former.items() if each not in kept and not gate.is_full(now)}
 
     def sink(self, rates: Iterable[Rate], contact: Contact) -> PeerSink:
         """The sink of a channel with these rates, which are among those to be kept."""
@@ -183,5 +197,5 @@ def _key(bundle: Bundle) -> Counted:
     return bundle.topic, bundle.envelope.term, bundle.envelope.first
 
 
-def _purpose(rate: Rate) -> tuple[bytes, bytes | None, bool]:
+def _purpose(rate: Rate) -> Purpose:
     return rate.scope, rate.topic, rate.leaves
