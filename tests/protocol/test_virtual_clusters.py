@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+import pytest
+
 from quillcast.protocol.scopes.channels import Party
-from quillcast.protocol.scopes.hierarchy import scope_id
+from quillcast.protocol.scopes.hierarchy import TwoRootScopes, scope_id
 from quillcast.protocol.scopes.manager import ScopeManager
 from quillcast.protocol.scopes.messages import ClientRights, TopicBounds
 from quillcast.protocol.scopes.policies.chain import Chain
@@ -34,6 +36,8 @@ PEOPLE = {
     "erin": ("library",),
 }
 
+HALL = "hall"  # a topic that all rooms root at themselves
+
 
 class Cluster:
     """Machine 0 is outside of all scopes, machine 1 runs all managers."""
@@ -53,8 +57,8 @@ class Cluster:
 
     def manage(self, name: str) -> None:
         policy, recovery = (PLACES | ROOMS)[name]
-        roots = ((f"{name}/#", True),) if name in ROOMS else (("#", False),)
-        carried = name if name in ROOMS else ""
+        roots = ((f"{name}/#", True), (HALL, True)) if name in ROOMS else (("#", False),)
+        carried = (name, HALL) if name in ROOMS else ""
         config = ScopeConfig(
             lambda topic: policy if topic.startswith(carried) else None, LEASE_S, roots=roots,
             recovery=lambda topic: recovery, clients=lambda topic: self.clients.get(name, "both"),
@@ -105,6 +109,20 @@ def test_topics_of_a_room_go_between_its_members_wherever_they_sit_and_nobody_el
     assert cluster.unaware("room-1/chat", "bob", "dave", "erin", "nobody")
     assert cluster.unaware("room-2/chat", "alice", "erin", "nobody")
     assert cluster.village.root("room-1/chat") in (cluster.numbers["alice"], cluster.numbers["charlie"])
+
+
+def test_a_topic_that_two_running_scopes_root_at_themselves_is_refused_to_members_of_both() -> None:
+    """Their files were never checked together."""
+    cluster = Cluster()
+    with pytest.raises(
+        TwoRootScopes, match="topic hall is rooted at scope room-1, and cannot be rooted at scope room-2"
+    ):
+        cluster.subscribe(HALL, "charlie")
+    asked = cluster.subscribe(HALL, "bob", "alice")  # Charlie would be the rendezvous point of both rooms
+    why = (
+        "topic hall is rooted at scope room-1, and cannot be rooted at scope room-2 too: use another topic, or say root"
+    )
+    assert [str(reader.error).startswith(why) for reader in asked.values()] == [True, True]
 
 
 def test_all_other_topics_go_through_the_scope_of_the_place() -> None:

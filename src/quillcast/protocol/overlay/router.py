@@ -136,7 +136,8 @@ class Router:
 
     def _knows_seats(self, routed: Routed) -> bool:
         """Whether it can be forwarded, or has arrived. A topic's rendezvous point is a seat of its root scope."""
-        if not routed.scope or self.routes.seats.takes(routed.key, routed.scope):
+        seats, key, scope = self.routes.seats, routed.key, routed.scope
+        if not scope or seats.takes(key, scope) or seats.is_disputed(key, scope):
             return True
         self.host.trace(trace.Mark("no_seats_known"))
         return False

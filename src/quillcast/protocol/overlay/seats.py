@@ -100,6 +100,10 @@ class Seats:
         known = scope in self.scopes and bool(self.scopes[scope].scope.seats)
         return known and self.topics.get(key, scope) == scope and len(self.topics) < TOPICS_MAX
 
+    def is_disputed(self, key: bytes, scope: str) -> bool:
+        """Whether this peer is below this scope and another one at which the topic is rooted: the asker is told so."""
+        return scope in self.scopes and self.topics.get(key, scope) in self.scopes.keys() - {scope}
+
     def may_forget(self, topic: bytes) -> bool:
         """Return true: nothing is kept here for other peers."""
         return True
