@@ -47,48 +47,47 @@ class Dispatch:
 
     def on_message(self, kind: type[M], handle: Callable[[Contact, M], None]) -> None:
         """Call `handle(sender, message)` for messages of this kind. Raises `ValueError` if the kind has a handler."""
-        self._direct = self._with(self._direct, kind, handle)
+        self.on_messages((kind,), handle)
 
     def on_anonymous(self, kind: type[M], handle: Callable[[M], None]) -> None:
         """Call `handle(message)` for messages of this kind, without their sender. Raises as `on_message` does."""
-        self._direct = self._with(self._direct, kind, handle, _without_sender)
+        self._direct = self._with(self._direct, (kind,), handle, _without_sender)
 
     def on_messages(self, kinds: Iterable[type[Message]], handle: Callable[[Contact, Any], None]) -> None:
         """Register one handler for several kinds of messages, if a layer distinguishes them itself."""
-        for kind in kinds:
-            self.on_message(kind, handle)
+        self._direct = self._with(self._direct, kinds, handle)
 
     def on_routed(self, kind: type[M], handle: Callable[[M], None]) -> None:
         """Call `handle(message)` for routed messages of this kind. Raises `ValueError` if the kind has a handler."""
-        self._routed = self._with(self._routed, kind, handle)
+        self._routed = self._with(self._routed, (kind,), handle)
 
     def on_timer(self, kind: type[T], handle: Callable[[T], None]) -> None:
         """Call `handle(timer)` for timers of this kind. Raises `ValueError` if the kind has a handler."""
-        self._timers = self._with(self._timers, kind, handle)
+        self.on_timers((kind,), handle)
 
     def on_alarm(self, kind: type[Timer], handle: Callable[[], None]) -> None:
         """Call `handle()` for timers of this kind, which have no content. Raises `ValueError` as `on_timer` does."""
-        self._timers = self._with(self._timers, kind, handle, _without_timer)
+        self._timers = self._with(self._timers, (kind,), handle, _without_timer)
 
     def on_timers(self, kinds: Iterable[type[Timer]], handle: Callable[[Any], None]) -> None:
         """Register one handler for several kinds of timers, if a layer distinguishes them itself."""
-        for kind in kinds:
-            self.on_timer(kind, handle)
+        self._timers = self._with(self._timers, kinds, handle)
 
     def on_orders(self, kinds: Iterable[type], handle: Callable[[Any], None]) -> None:
         """Call `handle(order)` for orders of these kinds. Raises `ValueError` if one of them has a handler."""
-        for kind in kinds:
-            self._orders = self._with(self._orders, kind, handle)
+        self._orders = self._with(self._orders, kinds, handle)
 
     def _with(
-        self, handlers: Handlers, kind: type, handle: Callable[..., None],
+        self, handlers: Handlers, kinds: Iterable[type], handle: Callable[..., None],
         adapt: Callable[[Callable[..., None]], Callable[..., None]] | None = None,
     ) -> Handlers:  # fmt: skip
-        if kind in handlers:
-            raise ValueError(f"{kind.__qualname__} already has a handler: {handlers[kind][0]}")
         own = dict(handlers) if self._places is None else handlers
         function, part = (handle.__func__, handle.__self__) if isinstance(handle, MethodType) else (_call, handle)
-        own[kind] = function if adapt is None else adapt(function), self._place(part)
+        handler = function if adapt is None else adapt(function), self._place(part)
+        for kind in kinds:
+            if kind in own:
+                raise ValueError(f"{kind.__qualname__} already has a handler: {own[kind][0]}")
+            own[kind] = handler
         return own
 
     def _place(self, part: Any) -> int:
