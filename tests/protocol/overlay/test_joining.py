@@ -7,7 +7,15 @@ from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Activated
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, LeafSetReply, Routed, State, StateRequest
+from quillcast.protocol.overlay.messages import (
+    JoinReply,
+    JoinRequest,
+    LeafSetDigest,
+    LeafSetReply,
+    Routed,
+    State,
+    StateRequest,
+)
 from quillcast.protocol.peer import Peer
 from quillcast.sim.host import SimHost
 from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of, spread
@@ -222,6 +230,14 @@ def test_a_peer_whose_address_another_one_has_taken_is_forgotten() -> None:
     latter.overlay.join([first.contact])
     world.run(5.0)
     assert list(first.overlay.acquaintances.values()) == [latter.contact]
+
+
+def test_a_peer_remembers_the_last_senders_of_two_leaf_sets() -> None:
+    peer = ring_of(1).alive()[0]
+    senders = [Contact(bytes([number] * 16), f"peer {number}") for number in range(40)]
+    for sender in senders:
+        peer.overlay.receive(sender, LeafSetDigest(b""))
+    assert list(peer.overlay.acquaintances.values()) == senders[-32:]
 
 
 def test_a_dead_contact_is_skipped() -> None:

@@ -62,6 +62,7 @@ from quillcast.protocol.overlay.seats import Seats
 from quillcast.protocol.overlay.tables import Tables
 
 _COMPANY = 8  # peers asked at once by a peer that lost all its members; a guess
+_ACQUAINTANCES_MAX = 32  # a guess: two leaf sets
 
 
 _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Iterable[OverlayEffect] | None]]] = {
@@ -347,7 +348,7 @@ class Pastry:
         known = self.acquaintances
         known.pop(contact.address, None)
         known[contact.address] = contact
-        if len(known) > self.config.remembered_max:
+        if len(known) > _ACQUAINTANCES_MAX:
             del known[next(iter(known))]
 
     def timer(self, timer: Any) -> None:
