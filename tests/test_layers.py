@@ -255,9 +255,22 @@ def test_each_class_name_means_one_thing(package: str) -> None:
     for name, tree in modules():
         if f"{name}.".startswith(f"{package}."):
             for node in nodes(tree):
-                if isinstance(node, ast.ClassDef):
-                    places.setdefault(node.name, []).append(name)
+                if (kind := kind_named(node)) is not None:
+                    places.setdefault(kind, []).append(name)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def kind_named(node: ast.AST) -> str | None:
+    """The name of a class, or of an alias of types such as `Line = tuple[float, str]`."""
+    match node:
+        case ast.ClassDef(name=name):
+            return name
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript() | ast.BinOp(op=ast.BitOr()))
+            | ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name("TypeAlias"))
+        ) if name[0].isupper() and not name.isupper():
+            return name
+    return None
 
 
 def test_imports_are_absolute() -> None:
@@ -283,10 +296,46 @@ def changed_elsewhere(name: str, tree: ast.Module, attributes: Container[str], c
 
     `attributes` and `containers` are those that our classes have, as far as the module knows them.
     """
-    own = attributes_of(tree)
+    own, foreign = attributes_of(tree), foreign_parameters(tree)
     changed = [each for node in nodes(tree) for each in attributes_set(node) if each.attr in attributes]
     changed += [each for node in nodes(tree) for each in containers_changed(node) if each.attr in containers]
-    return [f"{name}: {ast.unparse(each)}" for each in changed if not is_self(each.value) and each.attr not in own]
+    changed += [each for each in containers_changed_by_another_name(tree) if each.attr in containers]
+    return [
+        f"{name}: {ast.unparse(each)}"
+        for each in changed
+        if not is_self(each.value) and (each.attr not in own or each.value in foreign)
+    ]
+
+
+@cache
+def foreign_parameters(tree: ast.Module) -> frozenset[ast.expr]:
+    """Where functions use parameters whose annotation names a class of another module."""
+    classes = {each.name for each in nodes(tree) if isinstance(each, ast.ClassDef)}
+    found: set[ast.expr] = set()
+    for function in functions(tree):
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        kinds = {each.arg: kind_of(each.annotation) for each in arguments if each.annotation is not None}
+        names = {name for name, kind in kinds.items() if kind and kind not in classes}
+        found.update(each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id in names)
+    return frozenset(found)
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (each for each in nodes(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def containers_changed_by_another_name(tree: ast.Module) -> Iterator[ast.Attribute]:
+    """Attributes that a function gives a name of its own and then changes by it: `seen = stream.seen; seen.add(1)`."""
+    for function in functions(tree):
+        inside = [*ast.walk(function)]
+        pairs = (pair for node in inside if isinstance(node, ast.Assign) for pair in kinds_given(node))
+        named = {
+            target.id: place
+            for target, value in pairs
+            if isinstance(target, ast.Name) and isinstance(place := stripped(value), ast.Attribute)
+        }
+        changed = (each for node in inside if isinstance(each := container_changed(node), ast.Name))
+        yield from (named[each.id] for each in changed if each.id in named)
 
 
 @cache
@@ -306,6 +355,8 @@ CONTAINERS = {"Counter", "OrderedDict", "RangeSet", "defaultdict", "deque", "dic
 CONTAINERS |= {"EMPTY", "NO_RANGES"}  # which stand for empty ones
 CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end", "pop", "popitem"}
 CHANGES |= {"popleft", "remove", "setdefault", "sort", "subtract", "update"}
+CHANGES |= {"difference_update", "extendleft", "intersection_update", "reverse", "rotate"}
+CHANGES |= {"symmetric_difference_update"}
 
 
 @cache
@@ -351,28 +402,35 @@ def kind_of(node: ast.expr) -> str:
 
 def containers_changed(node: ast.AST) -> Iterator[ast.Attribute]:
     match node:
-        case ast.Call(func=ast.Attribute(value=place, attr=method)) if method in CHANGES:
-            while isinstance(place, ast.Subscript):
-                place = place.value
-            if isinstance(place, ast.Attribute):
+        case ast.Call(func=ast.Attribute(value=value, attr=method)) if method in CHANGES:
+            if isinstance(place := stripped(value), ast.Attribute):
                 yield place
+
+
+def container_changed(node: ast.AST) -> ast.expr | None:
+    """What a method call changes, or an assignment to an entry."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=place, attr=method)) if method in CHANGES:
+            return stripped(place)
+        case ast.Subscript(ctx=ast.Store() | ast.Del()):
+            return stripped(node)
+    return None
+
+
+def stripped(place: ast.expr) -> ast.expr:
+    """`a.b` of `a.b[1][2]`."""
+    while isinstance(place, ast.Subscript):
+        place = place.value
+    return place
 
 
 def attributes_set(node: ast.AST) -> Iterator[ast.Attribute]:
+    """The attribute that is set, deleted or has an entry set, in whatever statement."""
     match node:
-        case ast.Assign(targets=targets) | ast.Delete(targets=targets):
-            found = targets
-        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
-            found = [target]
-        case _:
-            return
-    for target in found:
-        for each in target.elts if isinstance(target, ast.Tuple) else [target]:
-            place = each
-            while isinstance(place, ast.Subscript):
-                place = place.value
-            if isinstance(place, ast.Attribute):
-                yield place
+        case ast.Attribute(ctx=ast.Store() | ast.Del()):
+            yield node
+        case ast.Subscript(ctx=ast.Store() | ast.Del()) if isinstance(place := stripped(node), ast.Attribute):
+            yield place
 
 
 def is_self(node: ast.expr) -> bool:
@@ -413,15 +471,22 @@ def test_state_that_is_changed_elsewhere_is_noticed() -> None:
     def found(text: str) -> list[str]:
         tree = ast.parse(text)
         known = attributes_of(tree) | {"y", "z", "w"}
-        return changed_elsewhere("m", tree, known, containers_of(tree) | {"w"})
+        return sorted(changed_elsewhere("m", tree, known, containers_of(tree) | {"w"}))
 
     begin = "class A:\n    def f(self, b):\n        "
-    assert found(f"{begin}self.x, b.x, b.y = 1, 2, 3\n        del b.c.z[1]\n        b.x += 1") == ["m: b.y", "m: b.c.z"]
+    assert found(f"{begin}self.x, b.x, b.y = 1, 2, 3\n        del b.c.z[1]\n        b.x += 1") == ["m: b.c.z", "m: b.y"]
     assert found(f"{begin}self.v = {{}}\n        b.w.add(1)\n        self.c.w[2].pop()") == ["m: b.w", "m: self.c.w"]
     assert (
         found(f"{begin}self.v = {{}}\n        self.w.add(1)\n        b.v.pop()\n        b.y.pop()\n        b.u = 1")
         == []
     )
+    assert found(f"{begin}[b.y, *b.z] = c\n        for b.y in c: pass\n        b.w.reverse()") == [
+        "m: b.w", "m: b.y", "m: b.y", "m: b.z",
+    ]  # fmt: skip
+    aliases = f"{begin}v, u = b.w, b.w[1]\n        v[1] = 2\n        u.add(1)\n        del b"
+    assert found(aliases) == ["m: b.w", "m: b.w"]
+    foreign = "class A:\n    def f(self, b: B, c: A):\n        self.y, b.y, c.y = 1, 2, 3\n"
+    assert found(foreign) == ["m: b.y"]
     text = "class A:\n    a: list[int]\n    b: int\n"
     text += "    def f(self):\n        self.c, self.d, n = {}, 1, []\n        self.e = deque()\n"
     assert containers_of(ast.parse(text)) == {"a", "c", "e"}

@@ -94,6 +94,10 @@ class SimHost(Process):
         """Set the peer that runs here."""
         self.peer = self.inputs = peer
 
+    def pass_inputs_to(self, first: Inputs) -> None:
+        """Let something else handle the inputs, which passes them on to the peer."""
+        self.inputs = first
+
     # --- orders
 
     def now(self) -> float:

@@ -27,7 +27,7 @@ class MessageLog:
 
     def watch(self, host: SimHost) -> None:
         """Record the inputs of this process before its peer handles them."""
-        host.inputs = cast("Inputs", _LoggingInputs(host, self.inputs))
+        host.pass_inputs_to(cast("Inputs", _LoggingInputs(host, self.inputs)))
 
 
 class _LoggingInputs:

@@ -1,6 +1,7 @@
 """The interfaces of evaluated policies and modifiers, and the load of all groups that they may use."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -36,6 +37,12 @@ class Load(NamedTuple):
     def add(self, tree: Tree) -> None:
         """Add one tree."""
         _add_load(tree.nodes, tree.parent, self.entries, self.trees, self.capped)
+
+    def put(self, peers: Ints, entries: npt.NDArray[np.int64], trees: Ints, capped: Sequence[Ints]) -> None:
+        """Enter the loads of these peers; `capped` has one array a step."""
+        self.entries[peers], self.trees[peers] = entries, trees
+        for step, column in enumerate(capped):
+            self.capped[peers, step] = column
 
     def __add__(self, other: object) -> "Load":
         if not isinstance(other, Load):

@@ -44,11 +44,8 @@ def save_load(path: Path, count: int, folder: Path) -> None:
     """Write a table of `schemas.LOADS`, for `count` peers, as arrays that all processes of a machine can map."""
     table = parquet.read_table(path)
     load = Load.none(count)
-    entries, trees, capped = load.entries, load.trees, load.capped
-    peers = table["peer"].to_numpy()
-    entries[peers], trees[peers] = table["entries"].to_numpy(), table["trees"].to_numpy()
-    for step, name in enumerate(schemas.columns(schemas.LOADS)[3:]):
-        capped[peers, step] = table[name].to_numpy()
+    peers, entries, trees, *capped = (table[name].to_numpy() for name in schemas.columns(schemas.LOADS))
+    load.put(peers, entries, trees, capped)
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in load._asdict().items():
         np.save(folder / f"{name}.npy", array)

@@ -220,7 +220,7 @@ class Clients:
         return Created(settled, self._peer.holders(name))
 
     async def _change(self, question: ChangeQuestion) -> Changed:
-        name, wanted, answer = question.name, question.wanted, question.signed
+        name, wanted, answer = question.name, dict(question.wanted), question.signed
         check_topic(name)
         named = lists(wanted.pop("publishers", None), wanted.pop("subscribers", None))
         chosen, timeout_s = topic_settings(wanted), arguments.seconds("timeout_s", question.timeout_s)

@@ -102,7 +102,7 @@ class PolicyBeside:
         self.name, self.delivery, self.mechanism = policy.name, policy.delivery, policy.mechanism
         self.waiting: dict[LastGood, Question] = {}
         self.asked: Asked | None = None
-        self._line: SocketLine[orders.Answer] | None = None
+        self._line: SocketLine[orders.OrderAnswer] | None = None
         self._topics: WeakValueDictionary[bytes, LastGood] = WeakValueDictionary()
         self._answered: Callable[[bytes], object] = _nobody
         self._stopped = ""
@@ -174,7 +174,7 @@ class PolicyBeside:
             except LocalError as error:
                 self._stop(str(error))
 
-    def _came(self, answer: orders.Answer) -> None:
+    def _came(self, answer: orders.OrderAnswer) -> None:
         """Handle an answer or question of the process."""
         match answer, self.asked:
             case orders.AskRoundTrips(source), Asked(_, question, rows) if self._line is not None:

@@ -48,7 +48,7 @@ class Child:
         except Exception as error:  # noqa: BLE001  a policy may raise anything
             return encoded(orders.PolicyFailed(told(error, self.package)))
 
-    def _answer(self, order: orders.Order) -> orders.Answer:
+    def _answer(self, order: orders.Order) -> orders.OrderAnswer:
         match order:
             case orders.Make(name, reference, parameters, content):
                 self.package = Path(reference.partition(":")[0].partition(".")[0]).stem

@@ -96,7 +96,7 @@ class ConfinedPolicy:
             raise self.stop(f"it answers {type(answer).__name__} when asked for {kind.__name__}")
         return answer
 
-    def _exchange(self, order: orders.Order, deadline: float) -> orders.Answer:
+    def _exchange(self, order: orders.Order, deadline: float) -> orders.OrderAnswer:
         self._line.settimeout(left_until(deadline))
         self._line.sendall(encoded(order))
         return receive(self._line, orders.ANSWERS, deadline)

@@ -73,7 +73,7 @@ class PolicyFailed(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Answer = Made | FanOutIs | ChannelsAre | AskRoundTrips | PolicyFailed
+OrderAnswer = Made | FanOutIs | ChannelsAre | AskRoundTrips | PolicyFailed
 
 ORDERS: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
-ANSWERS: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+ANSWERS: msgspec.msgpack.Decoder[OrderAnswer] = msgspec.msgpack.Decoder(OrderAnswer)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, Term, new_tuple
 from quillcast.core.interning import EMPTY
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel, offer
 from quillcast.protocol.forwarding.ledger import runs_of
 from quillcast.protocol.forwarding.log import Budget, Log
@@ -268,9 +268,7 @@ class Flow:
 
         A flow that keeps nothing must discard the bundle afterwards (`discard_unkept`).
         """
-        seen = stream.seen
-        is_new = stream.add(bundle) if seen is NO_RANGES else seen.add(bundle.envelope.first, bundle.last)
-        if not is_new:
+        if not stream.add(bundle):
             return False
         if self.log.end == 0:
             self.log = Log(self.log.budget)  # its first bundle

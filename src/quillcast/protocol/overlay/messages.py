@@ -13,7 +13,7 @@ Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
 """A round-trip time in seconds. More than an hour is an error."""
 
 
-ScopeName = Annotated[str, Meta(max_length=64)]
+WireScopeName = Annotated[str, Meta(max_length=64)]
 
 
 class Routed(Message, frozen=True, tag=20):
@@ -26,7 +26,7 @@ class Routed(Message, frozen=True, tag=20):
     hops: Number
     payload: bytes
     """The encoded inner message. Only the upcalls decode it."""
-    scope: ScopeName = ""
+    scope: WireScopeName = ""
     """The root scope of the topic with this key, whose seats alone route it; empty: it is routed over the ring."""
 
 
@@ -38,7 +38,7 @@ class Relay(Message, frozen=True, tag=36):
     number: Number
     hops: Number
     payload: bytes
-    scope: ScopeName = ""
+    scope: WireScopeName = ""
 
 
 class RoutedAck(Message, frozen=True, tag=21):

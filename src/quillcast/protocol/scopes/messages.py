@@ -52,7 +52,7 @@ SHOWN_MAX = 255  # characters of a name or filter that people are shown; a guess
 WHY_MAX = 255  # characters of a reason
 
 INVITATIONS_MAX = 16  # that one request shows: of so many owners of the receiver
-Invitation = Annotated[bytes, Meta(max_length=INVITATION_BYTES)]
+InvitationId = Annotated[bytes, Meta(max_length=INVITATION_BYTES)]
 
 
 class Role(Message, frozen=True):
@@ -293,11 +293,11 @@ class Orders(Message, frozen=True, tag=93):
     """The scopes that topics of the member may be rooted at: the owner, and those above it."""
     bounds: tuple[Bounds, ...] = ()
     """What the owner bounds, and what the scopes above it do."""
-    invitation: Invitation = b""
+    invitation: InvitationId = b""
     """A peer inside the scope that shows this is to be the member's parent in a tree, by the manager's order."""
     around: tuple[Around, ...] = ()
     """The recovery domains around the owner's in which it is the owner's head, for each topic the nearest first."""
-    entrance: Invitation = b""
+    entrance: InvitationId = b""
     """The same for a peer outside, where the member is the scope's entry point."""
     ring_above: bool = False
     """Does the `ring` begin with peers of a scope above the owner?"""
@@ -336,7 +336,7 @@ class ChannelRequest(Message, frozen=True, tag=96):
     serial: Number
     topics: tuple[WireId, ...] = ()
     rates: tuple[Rate, ...] = ()
-    invitations: Annotated[tuple[Invitation, ...], Meta(max_length=INVITATIONS_MAX)] = ()
+    invitations: Annotated[tuple[InvitationId, ...], Meta(max_length=INVITATIONS_MAX)] = ()
 
 
 class ChannelAnswer(Message, frozen=True, tag=97):
