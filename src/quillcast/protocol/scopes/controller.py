@@ -56,8 +56,6 @@ class LocalController:
         self.channels: tuple[ChannelOrder, ...] = ()
         self.measuring: dict[bytes, dict[tuple[bytes, bytes], Party]] = {}
         """By peer to which the round trip is measured: the owners who want to know, and for which party there."""
-        self.unresolved = False  # does a receiver still have to answer where one of the channels leads?
-        self.unacknowledged: dict[bytes, None] = {}  # owners that wait for this peer to have its orders
         self.misrouted = 0
         self.malformed = 0
         self.groups_refused = 0  # multicast groups of other scopes beyond `GROUPS_MAX`
@@ -87,7 +85,7 @@ class LocalController:
             case Orders():
                 self.membership.ordered(message, now)
                 if any(assignment.records for assignment in message.assignments):
-                    self.unacknowledged[message.owner.id] = None
+                    return [*self._settle(), *self.membership.acknowledge(message.owner.id)]
             case Heard():
                 self.membership.heard(message, now)
             case RegistrationRefused():
@@ -96,13 +94,7 @@ class LocalController:
                 self.requests.answered(message)
             case MeasureRoundTrips():
                 return self._measure(message)
-        return [*self._settle(), *self._acknowledge()]
-
-    def _acknowledge(self) -> Iterator[Send]:
-        """Tell owners that wait for it that this peer has its orders, once it knows where the channels lead."""
-        for id_ in () if self.unresolved else self.unacknowledged:
-            yield from self.membership.acknowledge(id_)
-        self.unacknowledged = self.unacknowledged if self.unresolved else {}
+        return self._settle()
 
     def measured(self, peer: bytes, seconds: float | None) -> list[ScopeEffect]:
         """The round trip to a peer was measured: tell the owners that asked. None: it cannot be reached."""
@@ -123,7 +115,6 @@ class LocalController:
         """
         self.membership.passed(now)
         self.requests.beat()
-        self.unacknowledged = {}
         return [*self.membership.beat(behind=behind), *self._settle()]
 
     def leave(self) -> list[ScopeEffect]:
@@ -144,7 +135,7 @@ class LocalController:
 
     def _settle(self) -> list[ScopeEffect]:
         wanted = dict[Party, ChannelWish]()
-        self.unresolved, self.channels_cut = False, 0
+        self.channels_cut = 0
         channels = superimposed(self._without_excess(self._resolved(wanted)))
         effects: list[ScopeEffect] = [*self.requests.want(wanted), *self.requests.settle(), *self.membership.settle()]
         before, after = _by_name(self.channels), _by_name(channels)
@@ -167,11 +158,7 @@ class LocalController:
             for constraint in order.constraints:
                 concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
                 found = leaves(concerned, partial(answers, constraint))
-                for leaf in islice(found, LEAVES_MAX):
-                    if isinstance(leaf.spec, Ask):
-                        self.unresolved = True
-                    else:
-                        yield leaf
+                yield from (leaf for leaf in islice(found, LEAVES_MAX) if not isinstance(leaf.spec, Ask))
                 self.channels_cut += next(found, None) is not None
 
     def _without_excess(self, orders: Iterable[ChannelOrder]) -> Iterator[ChannelOrder]:

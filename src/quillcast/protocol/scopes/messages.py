@@ -301,7 +301,7 @@ class Orders(Message, frozen=True, tag=93):
     """The same for a peer outside, where the member is the scope's entry point."""
     ring_above: bool = False
     """Does the `ring` begin with peers of a scope above the owner?"""
-    invitations: tuple[Invitation, ...] = ()
+    invitations: tuple[InvitationId, ...] = ()
     """Of a member that is a scope: those of the parties that are to send to it now."""
 
 
