@@ -481,25 +481,25 @@ def test_a_repair_of_an_ended_term_waits_behind_what_waits_before_it() -> None:
     assert (notes.got, notes.lost_) == ([b"0", b"1", b"2", b"3"], [])
 
 
-def test_channels_that_wait_for_the_same_peer_take_turns() -> None:
+def test_channels_that_wait_for_the_same_peer_take_turns_whatever_other_peers_do() -> None:
     host = RecordingHost()
     table = ForwardingTable(host, 1 << 20)
-    ways = []
+    ways: dict[bytes, list[tuple[Flow, Channel]]] = {BOB.node_id: [], CAROL.node_id: []}
     for topic in (b"a" * 16, b"b" * 16):
         flow = table.open(Flow(topic, table.budget))
         flow.begin(FIRST, 0, until=60.0)
-        channel = Channel(PeerSink(host, BOB), 0)
-        flow.open(channel)
-        ways.append((flow, channel))
-        host.rooms[BOB.node_id] = 0
+        for peer in (BOB, CAROL):
+            channel = Channel(PeerSink(host, peer), 0)
+            flow.open(channel)
+            ways[peer.node_id].append((flow, channel))
+            host.rooms[peer.node_id] = 0
         for index in range(2):
             table.move(flow, down(FIRST, index, block(PAUL, index)))
-    first = []
-    for _ in range(4):
-        host.rooms[BOB.node_id] = 1
-        table.resume(BOB, ways)
-        first.append([channel.cursor for _, channel in ways])
-    assert first == [[1, 0], [1, 1], [2, 1], [2, 2]]
+    for expected in [[1, 0], [1, 1], [2, 1], [2, 2]]:
+        for peer in (BOB, CAROL):
+            host.rooms[peer.node_id] = 1
+            table.resume(peer, ways[peer.node_id])
+            assert [channel.cursor for _, channel in ways[peer.node_id]] == expected
 
 
 def test_what_waits_for_the_word_of_its_session_goes_with_the_link_that_it_came_over() -> None:

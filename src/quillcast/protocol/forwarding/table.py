@@ -80,7 +80,7 @@ class ForwardingTable:
         self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer does not know yet
         self.repeats = 0
         self.dropped = 0
-        self._turn = 0  # which of the channels to a peer continues first
+        self._turn = 0  # of the channel that continued last
 
     def tell(self, listener: FlowListener) -> None:
         """Set the control plane that is told about bundles."""
@@ -205,11 +205,11 @@ class ForwardingTable:
         return True
 
     def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
-        """Continue the channels to a peer, which gave credit again. They take turns at being first."""
+        """Continue the channels to a peer, which gave credit again: first the one whose last turn is longest ago."""
         waiting = [(flow, channel) for flow, channel in ways if channel.cursor < flow.log.end]
-        first = self._turn % len(waiting) if waiting else 0
-        self._turn += 1
-        for flow, channel in (*waiting[first:], *waiting[:first]):
+        for flow, channel in sorted(waiting, key=lambda way: way[1].turn):
+            self._turn += 1
+            channel.continue_at(self._turn)
             flow.serve(channel)
             if self.host.room(to) <= 0:
                 break
