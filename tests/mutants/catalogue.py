@@ -128,8 +128,8 @@ MUTANTS = (
         "differences-asked-for-as-changes",
         "A copy that differs is made equal though its original changes all the time.",
         "protocol/neighbours/streams.py",
-        '            self._request(sender, incoming, epoch=b"")\n',
-        "            self._request(sender, incoming)\n",
+        'self._ask_again(sender, incoming, epoch=b"")',
+        "self._ask_again(sender, incoming)",
         "protocol/neighbours/test_streams.py::"
         "test_what_is_asked_for_anew_is_told_of_though_other_entries_change_all_the_time",
     ),
@@ -598,6 +598,22 @@ MUTANTS = (
         "if tree.only_awaited or node in tree.waiting])\n",
         "if node in tree.waiting])\n",
         "protocol/topics/test_membership.py::test_peers_that_nothing_else_needs_do_not_wait_for_each_other_in_a_ring",
+    ),
+    Mutant(
+        "asked-are-not-told-of-the-end",
+        "A peer that lost its need of a topic tells at once those that it asked for a place.",
+        "protocol/topics/membership/membership.py",
+        "            self._withdraw_all(tree.topic)  # they no longer",
+        "            pass  # they no longer",
+        "protocol/topics/test_waiting.py::test_peers_that_cannot_reach_the_root_forget_a_topic_that_nobody_needs",
+    ),
+    Mutant(
+        "who-waits-is-not-forgotten",
+        "A peer that was asked for a place does not keep a topic for one that has gone.",
+        "protocol/topics/membership/membership.py",
+        "        tree.forget_waiting(self.host.now() - 2 * self.config.join_timeout_max_s)\n",
+        "",
+        "protocol/topics/test_waiting.py::test_a_peer_forgets_one_that_waited_by_a_routed_join_and_has_gone",
     ),
     Mutant(
         "referred-to-unresponsive",

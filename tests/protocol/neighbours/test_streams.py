@@ -363,6 +363,21 @@ def test_what_is_asked_for_anew_is_told_of_though_other_entries_change_all_the_t
     link.b.streams.check()
 
 
+def test_an_end_hears_of_the_removal_of_a_key_that_it_was_never_sent_though_its_question_is_lost() -> None:
+    link = link_with({SUN: b"up", RAIN: b"some"})
+    link.a.put(SNOW, b"none")
+    link.a.drop(SNOW)
+    link.advance(link.config.flush_s)
+    link.lose_all()  # the changes
+    link.a.put(RAIN, b"more")
+    link.advance(link.config.flush_s)
+    link.deliver_all_to("b")
+    link.lose_all()  # the question
+    link.advance(link.config.ask_again_s)
+    link.heal()
+    assert link.b.removed == [SNOW]
+
+
 def test_a_repeated_or_late_change_is_not_applied_again() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(SUN, b"down")

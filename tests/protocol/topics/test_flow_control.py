@@ -28,7 +28,7 @@ from quillcast.protocol.topics.state.link_reports import ChildReport, Move, enco
 from quillcast.protocol.topics.state.moves import arrivals, newcomers
 from quillcast.protocol.topics.state.subscription import Subscription, Wish
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WINDOW_BYTES, Notes, block, down
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, SECOND, WINDOW_BYTES, Notes, block, down, up
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 TOPIC = DESCRIPTOR.topic
@@ -150,9 +150,10 @@ def test_topics_that_keep_little_together_go_on_while_another_keeps_the_buffers_
 def test_a_topic_that_waits_leaves_a_part_of_a_childs_credit_to_others(world: Parts) -> None:
     cut, waiting = world.root(), world.root(Descriptor("slow", Settings(slow="wait")))
     here, there = world.child(cut, CAROL), world.child(waiting, CAROL)
-    assert here.room() - there.room() == WINDOW_BYTES * RESERVED_EIGHTHS[True] // 8
+    bundle = up(0, block(PAUL, 0))
+    assert here.room(bundle) - there.room(bundle) == WINDOW_BYTES * RESERVED_EIGHTHS[True] // 8
     waiting.adapt(msgspec.structs.replace(waiting.descriptor, settings=Settings(slow="cut")))
-    assert here.room() == there.room()
+    assert here.room(bundle) == there.room(bundle)
 
 
 def test_so_do_its_channels_that_a_scope_ordered(world: Parts) -> None:
@@ -160,7 +161,7 @@ def test_so_do_its_channels_that_a_scope_ordered(world: Parts) -> None:
     world.child(tree, CAROL)
     ways = {contact.node_id: Way(PeerSink(host, contact), nothing_enters, nothing_enters) for contact in (BOB, CAROL)}
     install(tree, [ChannelSpec(CAROL)], Ordered(ways))
-    left = [channel.sink.room() for channel in tree.flow.channels]
+    left = [channel.sink.room(up(0, block(PAUL, 0))) for channel in tree.flow.channels]
     assert left == [host.room(to) - WINDOW_BYTES * RESERVED_EIGHTHS[True] // 8 for to in (CAROL, BOB)]
 
 

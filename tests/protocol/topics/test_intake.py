@@ -36,7 +36,7 @@ def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped
     """A root that hears of a later term transfers the topic, and may have no more use for the topic."""
     tree = world.root()
     bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
-    world.ordered = Forgetful(world, tree)
+    world.orders.ordered = Forgetful(world, tree)
     world.table.arrive(BOB, bundle)
     assert (world.table.flows, world.budget.used_bytes) == ({}, 0)
     assert world.host.released == [(BOB.node_id, bundle.size)]

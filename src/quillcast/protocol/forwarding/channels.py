@@ -133,17 +133,12 @@ class PeerSink(Sink):
 class Channel:
     """One way out of a flow. Each advances at its own pace, so that a slow one never delays the others."""
 
-    __slots__ = ("backlog", "cursor", "filter", "sink", "turn")
+    __slots__ = ("backlog", "cursor", "filter", "sink")
 
     def __init__(self, sink: Sink, cursor: int, filter_: BundleFilter | None = None) -> None:
         """`cursor` is the serial in the log at which the channel starts."""
         self.sink, self.cursor, self.filter = sink, cursor, filter_
         self.backlog = _NO_BACKLOG  # bundles of ended terms that the sink is owed and had no room for
-        self.turn = 0  # its last one among the channels that waited for credit
-
-    def continue_at(self, turn: int) -> None:
-        """Its sink has room again, and it is its turn."""
-        self.turn = turn
 
     def begin_at(self, cursor: int) -> None:
         """It starts at a serial in the log."""

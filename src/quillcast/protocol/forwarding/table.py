@@ -65,7 +65,7 @@ class ForwardingTable:
     """The flows of a peer. Control planes write it; the data path only reads it."""
 
     __slots__ = (
-        "_turn", "borders", "budget", "dropped", "entrances", "flows", "held", "host", "listener", "recorded",
+        "_continued", "borders", "budget", "dropped", "entrances", "flows", "held", "host", "listener", "recorded",
         "repeats",
     )  # fmt: skip
 
@@ -80,7 +80,7 @@ class ForwardingTable:
         self.held: dict[bytes, list[tuple[Contact, Bundle]]] = {}  # of sessions that this peer does not know yet
         self.repeats = 0
         self.dropped = 0
-        self._turn = 0  # of the channel that continued last
+        self._continued: dict[bytes, bytes] = {}  # by peer that gave credit: the topic that was the last to use it
 
     def tell(self, listener: FlowListener) -> None:
         """Set the control plane that is told about bundles."""
@@ -167,6 +167,7 @@ class ForwardingTable:
 
     def link_lost(self, contact: Contact) -> None:
         """Drop the bundles of a lost link that wait for an unknown session. The credit of the link begins anew."""
+        self._continued.pop(contact.node_id, None)
         for topic, held in list(self.held.items()):
             gone = [bundle for sender, bundle in held if sender.node_id == contact.node_id]
             self.held[topic] = [(sender, bundle) for sender, bundle in held if sender.node_id != contact.node_id]
@@ -205,14 +206,16 @@ class ForwardingTable:
         return True
 
     def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
-        """Continue the channels to a peer, which gave credit again: first the one whose last turn is longest ago."""
-        waiting = [(flow, channel) for flow, channel in ways if channel.cursor < flow.log.end]
-        for flow, channel in sorted(waiting, key=lambda way: way[1].turn):
-            self._turn += 1
-            channel.continue_at(self._turn)
-            flow.serve(channel)
-            if self.host.room(to) <= 0:
-                break
+        """Continue the channels to a peer, which gave credit again, in turn: first those after the one that was last."""
+        ways = list(ways)
+        last = self._continued.get(to.node_id)
+        first = next((at + 1 for at, (flow, _) in enumerate(ways) if flow.topic == last), 0)
+        for flow, channel in (*ways[first:], *ways[:first]):
+            if channel.cursor < flow.log.end:
+                self._continued[to.node_id] = flow.topic
+                flow.serve(channel)
+                if self.host.room(to) <= 0:
+                    break
 
     def _restore(self, flow: Flow, bundle: Bundle) -> bool:
         """Keep missing events of an ended term: a repair, or what was in transit when the term ended here.

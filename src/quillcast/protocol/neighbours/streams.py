@@ -371,7 +371,7 @@ class Streams:
             incoming.close_request()
             self._apply(sender, incoming, [(key, None) for key in incoming.take_removed()])
         elif message.end is None and message.asked_at == incoming.asked_at:
-            self._ask_again(sender, incoming)  # a part was lost
+            self._ask_again(sender, incoming, epoch=b"")  # a part was lost, or the copy has all changes and differs
 
     def _apply(self, sender: Contact, incoming: Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
         """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender.
@@ -455,13 +455,10 @@ class Streams:
         else:
             self._ask_again(sender, incoming)
 
-    def _ask_again(self, sender: Contact, incoming: Incoming) -> None:
-        """The answer failed: ask again a few times, then wait for the next mark.
-
-        The copy may be up to date and differ, so the changes since it would not do.
-        """
+    def _ask_again(self, sender: Contact, incoming: Incoming, epoch: bytes | None = None) -> None:
+        """There was no answer, or it failed: ask again a few times, then wait for the next mark."""
         if incoming.requests < self.config.questions_max:
-            self._request(sender, incoming, epoch=b"")
+            self._request(sender, incoming, epoch)
         else:
             incoming.close_request()
 

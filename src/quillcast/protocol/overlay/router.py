@@ -136,11 +136,14 @@ class Router:
 
     def _knows_seats(self, routed: Routed) -> bool:
         """Whether it can be forwarded, or has arrived. A topic's rendezvous point is a seat of its root scope."""
-        seats, key, scope = self.routes.seats, routed.key, routed.scope
-        if not scope or seats.takes(key, scope) or seats.is_disputed(key, scope):
+        if not routed.scope or self.routes.seats.takes(routed.key, routed.scope) or self._is_disputed(routed):
             return True
         self.host.trace(trace.Mark("no_seats_known"))
         return False
+
+    def _is_disputed(self, routed: Routed) -> bool:
+        """Whether this peer roots the topic at another scope. Then nothing happens here but that the source is told."""
+        return bool(routed.scope) and self.routes.seats.is_disputed(routed.key, routed.scope)
 
     def relay(self, sender: Contact, relay: Relay) -> None:
         """Route a message for a peer that has no place in the ring."""
@@ -182,6 +185,8 @@ class Router:
             if changed[0] is not inner:
                 routed = msgspec.structs.replace(routed, payload=self.codec.encode(changed[0]))
             hop = changed[1]
+            if self._is_disputed(routed):
+                return  # another peer of both scopes would send it back
         self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, joiner)
 
     def _hop(self, routed: Routed, but: Collection[bytes] = ()) -> Contact | None:

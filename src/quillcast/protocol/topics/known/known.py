@@ -68,9 +68,15 @@ class KnownTopics:
     def misplaced(self, descriptor: Descriptor) -> str:
         """Return why others cannot use a topic with this descriptor here, in a sentence; empty if they can.
 
-        A peer that knows no scope claiming the topic may just not know it yet.
+        A peer that knows no scope claiming the topic may just not know it yet. A topic in use may have another root scope
+        than files say by now.
         """
-        return "" if descriptor.creator else self.seats.refusal(descriptor.name, descriptor.settings.root_scope)
+        name, root = descriptor.name, descriptor.settings.root_scope
+        if descriptor.creator:
+            return ""
+        if self.seats.is_disputed(descriptor.topic, root):
+            return self.seats.refusal(name, root) or str(TwoRootScopes(name, self.seats.scope(descriptor.topic), root))
+        return self.seats.refusal(name, root)
 
     def hidden(self, topic: bytes, root_scope: str) -> str:
         """Return why a peer that gives the topic this root scope is told nothing about it, in a sentence; else empty.

@@ -93,8 +93,8 @@ class TreeMembership:
         self.progress, self.dispatch = progress, dispatch
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and former parent: the end of the lease there
         self.invited: dict[bytes, Invitation] = {}  # by topic
-        self.asked: dict[bytes, dict[bytes, Contact]] = EMPTY
-        """By topic without a parent: peers that were asked directly and have not answered."""
+        self.asked: dict[bytes, dict[bytes, Contact | None]] = EMPTY
+        """By topic without a parent: peers that were asked directly and have not answered. None: it was withdrawn."""
         self.shown: dict[bytes, Warrant] = {}  # by topic: on whose behalf this peer last asked to be a child
         self.referrals: dict[bytes, int] = EMPTY  # by topic without a parent: how many referrals it followed in a row
         self.came_from: dict[bytes, tuple[bytes, ...]] = EMPTY  # by topic without a parent: the path to the last one
@@ -230,13 +230,14 @@ class TreeMembership:
         tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.is_placed or tree.attempt != timer.attempt:
             return
+        tree.forget_waiting(self.host.now() - 2 * self.config.join_timeout_max_s)
         if not tree.needed:
             tree.stop_joining()
             self.leave_if_idle(tree, anyway=True)
             return
         self.host.trace(Mark("join_retried"))
         asked = self.asked.get(tree.topic, EMPTY)  # they stay there: a full peer is not to refer this one to them
-        self._withdraw(tree.topic, [to for node, to in asked.items() if tree.only_awaited or node in tree.waiting])
+        self._withdraw(tree.topic, [node for node in asked if tree.only_awaited or node in tree.waiting])
         if self._awaits_invitation(tree):
             self.enter_overlay(tree)
         else:
@@ -247,20 +248,26 @@ class TreeMembership:
         asked = self.asked.setdefault(topic, {})
         asked[to.node_id] = to
         if len(asked) > ASKED_MAX:
-            self._withdraw(topic, [asked.pop(next(iter(asked)))])
+            first = next(iter(asked))
+            self._withdraw(topic, [first])
+            del asked[first]
 
-    def _withdraw(self, topic: bytes, asked: Iterable[Contact]) -> None:
+    def _withdraw(self, topic: bytes, nodes: Iterable[bytes]) -> None:
         """Tell peers that were asked directly and have not answered that this one no longer waits for them.
 
         Until then each of them needs the topic for its child, and asks others, which need it for that peer. So peers
         that nothing else needs could wait for each other in a ring, for as long as the root cannot be reached.
         """
-        for other in asked:
-            self.host.trace(Mark("join_withdrawn"))
-            self.host.send(other, JoinWithdrawn(topic, self.moves.settle(topic)))
+        asked = self.asked.get(topic, EMPTY)
+        for node in nodes:
+            if (other := asked[node]) is not None:
+                asked[node] = None
+                self.host.trace(Mark("join_withdrawn"))
+                self.host.send(other, JoinWithdrawn(topic, self.moves.settle(topic)))
 
     def _withdraw_all(self, topic: bytes) -> None:
-        self._withdraw(topic, self.asked.pop(topic, EMPTY).values())
+        self._withdraw(topic, self.asked.get(topic, EMPTY))
+        self.asked.pop(topic, None)
 
     def join_directly(self, trees: list[Tree], to: Contact, lost: bytes, *, whole: bool = False) -> None:
         """Ask a parent known beforehand, in one message for all these topics."""
@@ -531,6 +538,8 @@ class TreeMembership:
             return
         if tree.parent is not None or not tree.joining:
             self.close(tree)
+        else:
+            self._withdraw_all(tree.topic)  # they no longer need the topic for this peer
 
     def _stays(self, tree: Tree) -> bool:
         """Whether this peer stays for a while, because it may have the only copy of events that others need."""

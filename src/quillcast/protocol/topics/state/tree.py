@@ -397,6 +397,11 @@ class Tree:
         self.waiting.pop(node, None)
         self.waiting = self.waiting or EMPTY
 
+    def forget_waiting(self, before: float) -> None:
+        """Forget peers whose last Join came before then: they no longer wait, or have asked others since."""
+        for node in [node for node, each in self.waiting.items() if each.came_at < before]:
+            self.answer(node)
+
     def answer_all(self) -> None:
         """Note that no peer waits for an answer any longer."""
         self.waiting = EMPTY
