@@ -1,5 +1,7 @@
 """Channels: specifications, superimposition, delegation and replication (figures 10 to 14)."""
 
+from itertools import islice
+
 import msgspec
 import pytest
 
@@ -24,7 +26,7 @@ from quillcast.protocol.scopes.channels import (
 )
 from quillcast.protocol.scopes.controller import GROUPS_MAX, LEAVES_MAX, LocalController
 from quillcast.protocol.scopes.filters import NO_BUNDLE, Every, Modulo
-from quillcast.protocol.scopes.labels import ChannelLabel
+from quillcast.protocol.scopes.labels import DEPTH_MAX, ChannelLabel
 from quillcast.protocol.scopes.messages import Orders
 from quillcast.protocol.scopes.records import Pair, Record, originated
 
@@ -93,9 +95,22 @@ def test_an_external_multicast_mechanism_ends_a_channel_at_the_scope() -> None:
     ]
 
 
+def test_the_search_through_managers_that_refer_to_each_other_often_can_be_bounded() -> None:
+    circle = Subchannels(tuple(Subchannel(at, Ask(LIBRARY)) for at in range(1, 1000)))
+    asked = list[Ask]()
+
+    def answer(ask: Ask, topic: bytes) -> Subchannels:
+        asked.append(ask)
+        return circle
+
+    assert len([*islice(leaves(channel(Ask(LIBRARY)), answer), 100)]) == 100
+    assert len(asked) < 100 + DEPTH_MAX
+
+
 def test_managers_that_refer_to_each_other_lead_nowhere() -> None:
     circle = Subchannels((Subchannel(1, Ask(LIBRARY)),))
-    assert [*leaves(channel(Ask(LIBRARY)), lambda scope, topic: circle)] == []
+    (found,) = leaves(channel(Ask(LIBRARY)), lambda scope, topic: circle)
+    assert found.spec == circle, "no address"
     assert [*leaves(channel(Ask(LIBRARY)), lambda scope, topic: Ask(LIBRARY))] == [channel(Ask(LIBRARY))]
 
 

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from quillcast.core.messages import Contact
+from quillcast.protocol.scopes.channels import Address
 from quillcast.protocol.scopes.filters import NO_BUNDLE, Modulo
-from quillcast.protocol.scopes.messages import Assignment, Registration, Role
+from quillcast.protocol.scopes.messages import Assignment, ChannelRequest, Registration, Role
 from quillcast.protocol.scopes.policies.chain import Chain
 from quillcast.protocol.scopes.policies.k_ary import KAry
 from quillcast.protocol.scopes.policies.mesh import Mesh
@@ -15,6 +17,7 @@ from quillcast.protocol.scopes.policies.star import Star
 from quillcast.protocol.scopes.policies.stripes import Stripes
 from quillcast.protocol.scopes.policy import NoAnswer, ScopePolicy
 from quillcast.protocol.scopes.records import decode
+from quillcast.protocol.scopes.state import Entering
 from quillcast.protocol.scopes.swaps import Phase
 from tests.params import kind, rest_long
 from tests.protocol.scopes.network import LEASE_S, Departure, Network, Tree, came, peer, published, scope, topic
@@ -441,3 +444,41 @@ def test_a_scope_misses_bundles_as_long_as_a_member_does(monkeypatch: pytest.Mon
     assert forwards(network, "C")
     network.passed(LEASE_S)
     check_gone(network, "Q")
+
+
+@pytest.mark.parametrize("entry_points", [1, 2])
+def test_channels_of_former_and_present_delegates_share_the_rate_that_was_agreed(entry_points: int) -> None:
+    network, tree = Network(0), {"policy": lambda of: Tree(1)}
+    network.add_scope("X", **tree)
+    for name, config in (("P", {}), ("Q", {"split": True}), ("R", {"entry_points": entry_points})):
+        network.add_scope(name, ["X"], entering=lambda topic: Entering(bytes_per_s=1000), **tree, **config)
+    for name, owner in (("A", "P"), ("C", "Q"), ("E", "R"), ("H", "R"), ("D", "Q"), ("F", "Q"), ("G", "Q")):
+        network.add_peer(name, [owner])
+        network.role(name, T, None, publishes=name == "A", subscribes=name != "A")
+        network.settle()
+    network.passed(CHANGED_S)
+    inside = {peer(name).contact for name in "EH"}
+    network.role("C", T, None)
+    network.settle()
+    assert network.managers[scope("Q").id].state.topics[T].former_delegates
+    rates = {
+        (name, rate)
+        for name in "CDFG"
+        for channel in network.peers[peer(name).id].channels
+        if isinstance(channel.spec, Address) and channel.spec.peer in inside
+        for constraint in channel.constraints
+        for rate in constraint.rates
+    }
+    assert len({name for name, _ in rates}) > 1
+    assert sum(rate.bytes_per_s for _, rate in rates if rate.scope == scope("R").id) <= 1000
+
+
+def test_only_the_peer_that_asked_for_a_channel_or_an_invited_one_ends_it() -> None:
+    network = department(0, policy=lambda of: Tree(1), split=True)
+    receiver = network.managers[scope("R").id]
+    asked = receiver.state.senders[scope("Q").id]
+    stranger = msgspec.structs.replace(asked.party, contact=Contact(b"stranger".ljust(16), "s:1"))
+    network.carry_out(scope("R").id, receiver.received(ChannelRequest(scope("R").id, stranger, 1), network.now))
+    assert scope("Q").id in receiver.state.senders
+    network.carry_out(scope("R").id, receiver.received(ChannelRequest(scope("R").id, asked.party, 1), network.now))
+    assert scope("Q").id not in receiver.state.senders

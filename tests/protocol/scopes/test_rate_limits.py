@@ -64,6 +64,33 @@ def test_channels_that_wait_take_turns() -> None:
     assert len(took) == 10
 
 
+@pytest.mark.parametrize("late_ms", [0, 1, 5])
+def test_a_channel_with_few_bundles_gets_its_turn_beside_a_busy_one_though_timers_are_late(late_ms: int) -> None:
+    host = RecordingHost()
+    limits, rate = RateLimits(host), Rate(SCOPE, None, bundles_per_s=100)
+    limits.keep([rate])
+    busy, quiet = [], []
+    logs = {BOB: (limits.sink([rate], BOB), busy), CAROL: (limits.sink([rate], CAROL), quiet)}
+
+    def advance(contact: Contact) -> None:
+        sink, log = logs[contact]
+        while log and sink.room(log[0]) > 0:
+            sink.take(log.pop(0))
+
+    for ms in range(5000):
+        host.time = ms / 1000
+        while limits.due_at + late_ms / 1000 <= host.time:
+            for contact in limits.due(RatesDue(limits.due_at)):
+                advance(contact)
+        busy.append(given(ms))
+        advance(BOB)
+        if ms % 500 == 7:
+            assert not quiet, "at most half a second passes before the last one goes"
+            quiet.append(given(100_000 + ms))
+            advance(CAROL)
+    assert len(busy) < 5000 - 0.9 * 5 * 100, "the rate is used"
+
+
 @pytest.mark.parametrize("rate", [RATE, RATE.share(2)])
 def test_a_channel_that_is_made_anew_or_at_another_rate_owes_what_it_owed(rate: Rate) -> None:
     limits = RateLimits(RecordingHost())

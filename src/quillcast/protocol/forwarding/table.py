@@ -206,7 +206,7 @@ class ForwardingTable:
         return True
 
     def resume(self, to: Contact, ways: Iterable[tuple[Flow, Channel]]) -> None:
-        """Continue the channels to a peer, which gave credit again, in turn: first those after the one that was last."""
+        """Continue the channels to a peer, which gave credit again: first those after the one that was last."""
         ways = list(ways)
         last = self._continued.get(to.node_id)
         first = next((at + 1 for at, (flow, _) in enumerate(ways) if flow.topic == last), 0)

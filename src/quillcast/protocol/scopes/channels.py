@@ -103,9 +103,12 @@ class Subchannels(msgspec.Struct, frozen=True, array_like=True, tag=4):
         """Do all bundles take each part, because one of them reaches all members?"""
         return any(isinstance(each.spec, Multicast) for each in self.parts)
 
-    def shared(self, n: int) -> "Subchannels":
-        """The same for n senders that divide the parts, or else the bundles, at their shares of the rates."""
-        n = max(1, n if self.at_once else min(n, len(self.parts)))
+    def shared(self, n: int, beside: int = 0) -> "Subchannels":
+        """The same for n senders that divide the parts, or else the bundles, at their shares of the rates.
+
+        Those `beside` them send over all parts.
+        """
+        n = max(1, (n if self.at_once else min(n, len(self.parts))) + beside)
         replace = msgspec.structs.replace
         return Subchannels(tuple(replace(each, rates=tuple(r.share(n) for r in each.rates)) for each in self.parts))
 
@@ -221,10 +224,11 @@ def aside(order: ChannelOrder) -> ChannelOrder:
 
 
 def leaves(order: ChannelOrder, answers: SpecOf) -> Iterator[ChannelOrder]:
-    """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked."""
+    """The subchannels of a channel for one topic as far as they are known, down to addresses or scopes to be asked.
+
+    Subchannels that lead deeper than a record goes are yielded as they are, so that a caller can bound the search.
+    """
     topic, depth, *_ = order.constraints[0]
-    if depth + len(order.label.target) - 1 > DEPTH_MAX:
-        return  # deeper than a record goes
     match order.spec:
         case Ask() as ask:
             spec = answers(ask, topic)
@@ -232,6 +236,8 @@ def leaves(order: ChannelOrder, answers: SpecOf) -> Iterator[ChannelOrder]:
                 yield order
             else:
                 yield from leaves(msgspec.structs.replace(order, spec=spec), answers)
+        case Subchannels() if depth + len(order.label.target) > DEPTH_MAX:
+            yield order
         case Subchannels(entrances):
             for at, part in enumerate(entrances):
                 yield from leaves(entered(order, part, beside=at > 0), answers)

@@ -719,7 +719,9 @@ class Composition:
         spec = self.around.answers(order.spec, self.topic)
         if spec is None:
             return Subchannels()
-        return spec.shared(len(self._delegated)) if isinstance(spec, Subchannels) else None
+        if not isinstance(spec, Subchannels):
+            return None
+        return spec.shared(len(self.kept.delegates), beside=len(self.kept.former_delegates))
 
     def _spec(self, label: int, by: bytes, *, enters: bool = False) -> Spec:
         """The specification of a channel to a member, for another party."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.scopes.channels import (
+    Address,
     Ask,
     ChannelOrder,
     Constraint,
@@ -158,7 +159,7 @@ class LocalController:
             for constraint in order.constraints:
                 concerned = ChannelOrder(order.label, order.spec, (constraint,), order.filter)
                 found = leaves(concerned, partial(answers, constraint))
-                yield from (leaf for leaf in islice(found, LEAVES_MAX) if not isinstance(leaf.spec, Ask))
+                yield from (leaf for leaf in islice(found, LEAVES_MAX) if isinstance(leaf.spec, Address | Multicast))
                 self.channels_cut += next(found, None) is not None
 
     def _without_excess(self, orders: Iterable[ChannelOrder]) -> Iterator[ChannelOrder]:

@@ -444,7 +444,8 @@ class ScopeManager:
 
     def _asked(self, message: ChannelRequest, now: float) -> Iterable[ScopeEffect]:
         if not message.topics:
-            self._forget_sender(message.sender.id)
+            if self.receiver.is_known(message.sender) or self.lets_send(message):
+                self._forget_sender(message.sender.id)
             return ()
         if not self.lets_send(message):
             self.receiver.keep_early(message)

@@ -142,6 +142,14 @@ class RateLimits:
         self.waiting[contact] = min(at, self.waiting.get(contact, inf))
         self._expect(at)
 
+    def is_turn_of(self, contact: Contact, now: float) -> bool:
+        """Whether no other peer comes first, because its wait is over and the last bundle to it is longer ago.
+
+        A timer may be late. Meanwhile a busy channel would take whatever the rate allows.
+        """
+        last = self.last.get(contact, -inf)
+        return not any(at <= now and self.last.get(other, -inf) < last for other, at in self.waiting.items())
+
     def due(self, timer: RatesDue) -> list[Contact]:
         """The time is over: the peers to which channels may continue, or wait again. The one counted last is last."""
         if timer.at != self.due_at:
@@ -173,10 +181,13 @@ class LimitedSink(PeerSink):
     def room(self, bundle: Bundle) -> int:
         room, now = super().room(bundle), self.host.now()
         waits_s = max(gate.wait_s(bundle, now) for gate in self.gates)
-        if room > 0 and waits_s > 0:
+        if room > 0 and (waits_s > 0 or not (self._was_counted(bundle) or self.limits.is_turn_of(self.contact, now))):
             self.limits.wait(self.contact, waits_s)
             return 0
         return room
+
+    def _was_counted(self, bundle: Bundle) -> bool:
+        return all(_key(bundle) in gate.counted for gate in self.gates)
 
     def take(self, bundle: Bundle) -> None:
         now = self.host.now()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
-from quillcast.protocol.scopes.channels import Rate, Spec
+from quillcast.protocol.scopes.channels import Party, Rate, Spec
 from quillcast.protocol.scopes.effects import Send
 from quillcast.protocol.scopes.messages import ChannelAnswer, ChannelRequest
 from quillcast.protocol.scopes.state import ScopeState, Sender
@@ -36,6 +36,12 @@ class Receiver:
         self.state.keep_sender(new)
         self.answers.pop(id_, None)
         return tuple(dict.fromkeys((*new.topics, *(old.topics if old is not None else ()))))
+
+    def is_known(self, party: Party) -> bool:
+        """Whether a sender asked, or a request of it waits, and its manager still runs at the same peer."""
+        sender, early = self.state.senders.get(party.id), self.early.get(party.id)
+        known = sender.party if sender is not None else early.sender if early is not None else None
+        return known is not None and known.contact.node_id == party.contact.node_id
 
     def forget(self, id_: bytes) -> tuple[bytes, ...]:
         """A sender is gone: the topics in which it sent."""

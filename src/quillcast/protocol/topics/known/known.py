@@ -68,8 +68,8 @@ class KnownTopics:
     def misplaced(self, descriptor: Descriptor) -> str:
         """Return why others cannot use a topic with this descriptor here, in a sentence; empty if they can.
 
-        A peer that knows no scope claiming the topic may just not know it yet. A topic in use may have another root scope
-        than files say by now.
+        A peer that knows no scope claiming the topic may just not know it yet. By now, files may say another root scope
+        than a topic in use has.
         """
         name, root = descriptor.name, descriptor.settings.root_scope
         if descriptor.creator:
