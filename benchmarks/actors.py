@@ -67,7 +67,7 @@ class Process:
                 "lost; use a machine with less to do"
             )
         line = self.process.stdout.readline()
-        if not line:
+        if not line.endswith("\n"):
             raise self._ended()
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -87,7 +87,11 @@ class Actor(Process):
     def __init__(self, system: str, **options: Any) -> None:
         super().__init__(f"a process of {system}", [str(Path(__file__).with_name("performer.py"))])
         self.system = system
-        self.first = self.ask("connect", system=system, options=options)
+        try:
+            self.first = self.ask("connect", system=system, options=options)
+        except BaseException:
+            self._kill()
+            raise
 
     def end(self) -> None:
         """Leave in good order."""
@@ -96,7 +100,11 @@ class Actor(Process):
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._kill()
+
+    def _kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 def ask_all(processes: Iterable[Process], do: str, **arguments: Any) -> list[dict[str, Any]]:

@@ -3,6 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from quillcast.protocol.scopes.channels import Address
+from quillcast.protocol.scopes.hierarchy import scope_id
 from quillcast.protocol.scopes.rate_limits import Gate
 from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario
@@ -25,6 +27,30 @@ def rated(**rates: int) -> Scenario:
     scenario = hard(3).with_scopes("k_ary", 2, within="star")
     scopes = [replace(each, **rates) if each.name == "site 0" else each for each in scenario.scopes]
     return replace(scenario, scopes=scopes)
+
+
+def test_each_of_many_senders_may_send_one_bundle_a_second() -> None:
+    """The limit is one, and two members send out of the scope."""
+    Simulation(Plan(hard=True, composed=True).scenario(100792), 100792).run()
+
+
+@pytest.mark.parametrize("key", ["bytes_per_s", "bundles_per_s"])
+def test_at_the_end_each_channel_into_a_scope_has_a_rate(key: str) -> None:
+    simulation = Simulation(rated(**{key: 200 if "bytes" in key else 1}), 3)
+    simulation.run()
+    site, scenario = scope_id(b"site 0"), simulation.scenario
+    below = scenario.below(next(plan for plan in scenario.scopes if plan.name == "site 0"))
+    peers = dict(simulation.running())
+    inside = {peer.host.me for machine, peer in peers.items() if machine.number in below}
+    entering = [
+        {getattr(rate, key) for rate in each.rates if rate.scope == site}
+        for peer in peers.values() if peer.host.me not in inside and peer.scoping.controller is not None
+        for channel in peer.scoping.controller.channels
+        if isinstance(channel.spec, Address) and channel.spec.peer.node_id in inside
+        for each in channel.constraints
+    ]  # fmt: skip
+    assert entering
+    assert all(rates and min(rates) > 0 for rates in entering)
 
 
 def test_a_rate_that_a_peer_has_again_after_a_moment_goes_on() -> None:

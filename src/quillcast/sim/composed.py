@@ -40,7 +40,10 @@ AIMED = 0.2  # of them have a fault of a topic's entry points
 
 
 def composed(scenario: Scenario, seed: int) -> Scenario:
-    """The scenario with a composition drawn from the seed, and no marks. Members of scopes reach the ring by these."""
+    """The scenario with a composition drawn from the seed, and no marks.
+
+    Members of scopes are not outside the ring on their own account, too.
+    """
     random = derived(seed, "composition")
     topics = [
         msgspec.structs.replace(plan, admission="source" if random.random() < BY_SOURCE else plan.admission)
@@ -187,7 +190,7 @@ def rooted(scenario: Scenario, random: Random) -> Scenario:
 
 
 def aimed(scenario: Scenario, random: Random) -> Scenario:
-    """In some histories, a topic's entry points are cut off, stopped or killed, alone or with their stand-bys."""
+    """In some histories, a cut, stop or death is aimed at a topic's entry points, alone or with their stand-bys."""
     if not scenario.scopes or random.random() >= AIMED:
         return scenario
     topic, kind = random.choice(scenario.topics).name, random.choice(["partition", "pause", "crash"])

@@ -1,7 +1,7 @@
 """A judge of the rates of scopes: what peers send over the network, against the rates that both sides agreed on.
 
-A peer may send what its rate lets pass in `BURST_S` at once, and overdraw that by one bundle. It counts each bundle
-once per rate, wherever it goes. Repairs do not wait, so the judge leaves them out.
+A peer may send at once what the rate lets through in `BURST_S`, and one bundle more. It counts each bundle once per
+rate, wherever it goes. Repairs do not wait, so the judge leaves them out.
 """
 
 from collections import defaultdict
@@ -73,20 +73,26 @@ class ScopeRates:
                 raise Broken(f"rates: {what}", f"peer:{host.number}")
 
     def finish(self) -> None:
-        """Raise `Broken` if the rates that senders keep at the end are more than a scope's limit together."""
+        """Raise `Broken` if the rates that senders keep at the end add up to more than a scope's limit.
+
+        Each sender may send one byte and one bundle a second, however many there are.
+        """
         for plan in self.run.scenario.scopes:
             enter, leave = (
                 (plan.bytes_per_s, plan.bundles_per_s),
                 (plan.leaving_bytes_per_s, plan.leaving_bundles_per_s),
             )
-            for topic, leaves, *together in self._together(plan):
+            for topic, leaves, senders, *together in self._together(plan):
                 for kind, sum_, most in zip(("bytes", "bundles"), together, leave if leaves else enter, strict=True):
-                    if most and sum_ > most:
+                    if most and sum_ > max(most, senders):
                         where = f"{'out of' if leaves else 'into'} scope {plan.name}"
                         raise Broken(f"rates: {sum_} {kind} per second may go {where}, instead of {most}", topic)
 
-    def _together(self, plan: ScopePlan) -> Iterator[tuple[str, bool, int, int]]:
-        """The sums of the rates for each purpose: of peers outside for what enters, of members for what leaves."""
+    def _together(self, plan: ScopePlan) -> Iterator[tuple[str, bool, int, int, int]]:
+        """The number of senders for each purpose, and the sums of their rates.
+
+        Peers outside send what enters, members what leaves.
+        """
         below, id_ = self.run.scenario.below(plan), scope_id(plan.name.encode())
         kept: dict[Purpose, list[Rate]] = defaultdict(list)
         for machine, peer in self.run.running():
@@ -96,7 +102,7 @@ class ScopeRates:
         for (_, topic, leaves), rates in kept.items():
             names = [name for name, each in self.run.topics.items() if each == topic]
             bytes_, bundles = sum(each.bytes_per_s for each in rates), sum(each.bundles_per_s for each in rates)
-            yield f"topic:{(names or [*self.run.topics])[0]}", leaves, bytes_, bundles
+            yield f"topic:{(names or [*self.run.topics])[0]}", leaves, len(rates), bytes_, bundles
 
     def _name(self, rate: Rate) -> str:
         names = (plan.name for plan in self.run.scenario.scopes if scope_id(plan.name.encode()) == rate.scope)

@@ -378,7 +378,7 @@ def test_at_each_moment_bundles_get_through_a_scope_some_members_of_which_end_th
 
     A new delegate passes bundles on to E as soon as R has told it where to.
     """
-    network, staying = department(0, **config), {*"DEFG"} - {*leaving}
+    network, staying = department(0, **config), {*"CDEFG"} - {*leaving}
     for name in leaving:
         network.role(name, T, None)
     while any(network.links.values()):

@@ -238,7 +238,7 @@ class Composition:
         return tuple(label for label in self._entered if label in self.members)
 
     def _delegates(self, able: Sequence[int], first: Sequence[int]) -> tuple[int, ...]:
-        """Present delegates keep their shares. Others take those of the rest, and preferably not the entry point."""
+        """Delegates keep their shares. New ones take the shares of those that ended; the entry point is chosen last."""
         others = sorted(able, key=lambda label: (label not in self.kept.delegates, label in first))
         chosen = others[: self.config.replicas] if self.around.outgoing else []
         new = iter(sorted(label for label in chosen if label not in self.kept.delegates))
