@@ -26,7 +26,10 @@ class Opening:
         self.ends: dict[bytes, None] = EMPTY
         self.awaited: dict[bytes, None] = EMPTY  # those that have not answered yet
         self.later: Sequence[ScopeEffect] = ()
-        dispatch.on_message(Reach, lambda sender, _: host.send(sender, Reached()))
+        dispatch.on_message(Reach, self._reached)
+
+    def _reached(self, sender: Contact, reach: Reach) -> None:
+        self.host.send(sender, Reached())
 
     def follow(self, ends: Iterable[Contact]) -> None:
         """Channels lead to these peers from now on."""

@@ -117,12 +117,12 @@ class Scoping:
         self.table, self.agents = table, agents
         table.pass_recorded(self._recorded)
         self.managers: dict[bytes, tuple[ScopeManager, SaveState]] = {}
-        self.superseded: Callable[[bytes, int, Contact], None] = lambda scope, epoch, at: None
+        self.superseded: Callable[[bytes, int, Contact], None] = _unheard
         """Hears that a manager began a later epoch at another peer."""
-        self.obstructed: Callable[[bytes, str, str], None] = lambda scope, owner, why: None
+        self.obstructed: Callable[[bytes, str, str], None] = _unheard
         """Hears why a scope that is managed here is no member of another one, once for each reason; empty: it is."""
         self.obstacles: dict[bytes, dict[str, str]] = {}  # by scope and superscope: what was told of that last
-        self.refused: Callable[[str], object] = lambda why: None
+        self.refused: Callable[[str], object] = _unheard
         """Hears what a member of a scope that is managed here registered for without a right to it."""
         self.controller: LocalController | None = None
         self.domains: dict[bytes, tuple[Domain, ...]] = EMPTY
@@ -699,6 +699,10 @@ def _many_groups(count: int) -> str:
         "sends to the entry points of the rest alone, and their members ask for what they miss; set `multicast = true` "
         "in fewer of the scopes that receive"
     )
+
+
+def _unheard(*what: object) -> None:
+    """Nobody has asked to hear of this."""
 
 
 def _long_channels(count: int) -> str:

@@ -62,7 +62,7 @@ class StreamReporting:
         self.schedule, self.progress, self.dispatch = schedule, progress, dispatch
         self.unconfirmed: dict[tuple[bytes, Term], bytes] = EMPTY  # streams that came directly from their sources
         self.unjudged: dict[tuple[bytes, bytes], None] = EMPTY  # topics, and children that reported on streams
-        dispatch.on_alarm(TurnOver, lambda: host.set_timer(ConcludeTurn(), 0.0))
+        dispatch.on_alarm(TurnOver, self._conclude_soon)
         dispatch.on_alarm(ConcludeTurn, self.conclude_turn)
         dispatch.on_message(StreamsEnded, self._ended)
         dispatch.on_message(Confirmed, self._confirmed)
@@ -283,6 +283,9 @@ class StreamReporting:
         if self.unconfirmed is EMPTY:
             self.host.set_timer(TurnOver(), 0.0)
             self.unconfirmed, self.unjudged = {}, {}
+
+    def _conclude_soon(self) -> None:
+        self.host.set_timer(ConcludeTurn(), 0.0)
 
     def conclude_turn(self) -> None:
         """Confirm to neighbouring sources how far this peer has their streams, and check that children keep up."""
