@@ -124,15 +124,6 @@ MUTANTS = (
         "        if self.counted and _key(bundle) < next(reversed(self.counted)):\n            return 0.0\n",
         "protocol/scopes/test_rate_limits.py::test_a_channel_that_is_behind_waits_before_what_was_not_counted",
     ),
-    Mutant(
-        "differences-asked-for-as-changes",
-        "A copy that differs is made equal though its original changes all the time.",
-        "protocol/neighbours/streams.py",
-        'self._ask_again(sender, incoming, epoch=b"")',
-        "self._ask_again(sender, incoming)",
-        "protocol/neighbours/test_streams.py::"
-        "test_what_is_asked_for_anew_is_told_of_though_other_entries_change_all_the_time",
-    ),
     # ---- forwarding
     Mutant(
         "passed-over-taken-for-had",

@@ -349,20 +349,6 @@ def test_what_is_asked_for_anew_is_told_of_though_it_is_the_same() -> None:
     link.b.streams.check()
 
 
-def test_what_is_asked_for_anew_is_told_of_though_other_entries_change_all_the_time() -> None:
-    """Else each request would be answered by the changes since, and the copy would still differ."""
-    link = link_with({SUN: b"up", RAIN: b"some"})
-    del link.b.heard[SUN]
-    link.b.streams.ask_anew(link.a.contact, SUN)
-    for number in range(2):
-        link.a.put(RAIN, b"%d" % number)
-        link.advance(link.config.flush_s)
-        link.deliver_all_to("a")
-        link.deliver_all_to("b")
-    assert link.b.heard == link.b.told() == {SUN: b"up", RAIN: b"1"}
-    link.b.streams.check()
-
-
 def test_an_end_hears_of_the_removal_of_a_key_that_it_was_never_sent_though_its_question_is_lost() -> None:
     link = link_with({SUN: b"up", RAIN: b"some"})
     link.a.put(SNOW, b"none")

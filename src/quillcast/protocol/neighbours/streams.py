@@ -371,7 +371,7 @@ class Streams:
             incoming.close_request()
             self._apply(sender, incoming, [(key, None) for key in incoming.take_removed()])
         elif message.end is None and message.asked_at == incoming.asked_at:
-            self._ask_again(sender, incoming, epoch=b"")  # a part was lost, or the copy has all changes and differs
+            self._ask_again(sender, incoming)  # a part was lost
 
     def _apply(self, sender: Contact, incoming: Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
         """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender.
@@ -440,11 +440,9 @@ class Streams:
         elif now - max(incoming.asked_at, incoming.answered_at) >= self.config.ask_again_s:
             self._request(sender, incoming)
 
-    def _request(self, sender: Contact, incoming: Incoming, epoch: bytes | None = None) -> None:
-        """Ask for what changed since the copy. With another `epoch`, ask for the buckets that differ."""
+    def _request(self, sender: Contact, incoming: Incoming) -> None:
         now = self.host.now()
-        epoch = incoming.epoch if epoch is None else epoch
-        self.host.send(sender, Resend(now, epoch, incoming.number, incoming.buckets.tobytes()))
+        self.host.send(sender, Resend(now, incoming.epoch, incoming.number, incoming.buckets.tobytes()))
         self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**incoming.requests)
         incoming.note_request(now)
 
@@ -455,10 +453,10 @@ class Streams:
         else:
             self._ask_again(sender, incoming)
 
-    def _ask_again(self, sender: Contact, incoming: Incoming, epoch: bytes | None = None) -> None:
-        """There was no answer, or it failed: ask again a few times, then wait for the next mark."""
+    def _ask_again(self, sender: Contact, incoming: Incoming) -> None:
+        """The answer failed: ask again a few times, then wait for the next mark."""
         if incoming.requests < self.config.questions_max:
-            self._request(sender, incoming, epoch)
+            self._request(sender, incoming)
         else:
             incoming.close_request()
 
