@@ -537,3 +537,7 @@ def test_what_failed_once_holds(seed: int) -> None:
 def test_an_entry_point_of_a_place_does_not_become_root_of_a_topic_of_a_room_that_it_is_not_in() -> None:
     scenario = hard(235).with_scopes("chain", 3, within="star").clustered("k_ary")
     Simulation(scenario, 235).run()
+
+
+def test_the_judge_of_losses_knows_of_a_source_that_may_not_publish_and_has_forgotten_the_topic() -> None:
+    Simulation(Plan(hard=True, composed=True).scenario(111047), 111047).run()

@@ -191,8 +191,8 @@ class Judges:
         """Whether this peer is a stream's source and was taken off the list: then nobody asks it for events."""
         if not (plan.lists_of_writers and term.of_source and term.is_of(peer.host.me)):
             return False
-        known = peer.topics.descriptors[self.run.topics[plan.name]]
-        return known.refusal("publish", Credentials.of(number).principal) is not None
+        known = peer.topics.descriptors.get(self.run.topics[plan.name])
+        return known is not None and known.refusal("publish", Credentials.of(number).principal) is not None
 
     def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
         for number in range(first, last):
