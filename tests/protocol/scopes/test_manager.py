@@ -323,8 +323,8 @@ def test_both_sides_agree_on_the_lower_rate() -> None:
         assert [part.rates for _, spec in told.specs for part in spec.parts] == [(Rate(q.state.scope.id, T, granted),)]
 
 
-@pytest.mark.parametrize("invited", [True, False])
-def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_them(*, invited: bool) -> None:
+def publisher_outside() -> tuple[Network, ScopeManager]:
+    """C in Q, a scope within P, subscribes to what A in P publishes. Returns Q's manager, too."""
     network = Network()
     network.add_scope("P")
     q = network.add_scope("Q", ["P"])
@@ -332,6 +332,12 @@ def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_
     network.add_peer("A", ["P"])
     for name in "CA":
         network.role(name, T, "P", publishes=name == "A", subscribes=name == "C")
+    return network, q
+
+
+@pytest.mark.parametrize("invited", [True, False])
+def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_them(*, invited: bool) -> None:
+    network, q = publisher_outside()
     shown = manager(network, "P").state.invitation(scope("Q").id, by=peer("A" if invited else "S").id)
     assert q.received(ChannelRequest(scope("Q").id, peer("S"), 1, (T,), (), (shown,)), 0.0) == []
     assert list(q.receiver.early) == [peer("S").id]
@@ -341,13 +347,7 @@ def test_a_request_that_comes_before_the_orders_that_invite_it_is_answered_with_
 
 
 def test_a_request_that_waited_for_its_invitation_does_not_replace_a_later_one() -> None:
-    network = Network()
-    network.add_scope("P")
-    q = network.add_scope("Q", ["P"])
-    network.add_peer("C", ["Q"])
-    network.add_peer("A", ["P"])
-    for name in "CA":
-        network.role(name, T, "P", publishes=name == "A", subscribes=name == "C")
+    network, q = publisher_outside()
     network.settle()
     invitation = manager(network, "P").state.invitation(scope("Q").id, by=peer("A").id)
     for serial, topics, shown in ((1, (T,), b"early"), (2, (T, topic("u")), invitation)):

@@ -19,9 +19,7 @@ from quillcast.protocol.scopes.channels import Rate
 
 BURST_S = 0.25  # a guess: bundles that came together may leave together
 TICK_S = 0.001  # the least that a channel waits; those that may continue within this time do so together; a guess
-COUNTED_MAX = (
-    4096  # bundles that are known to have been counted; those further behind another channel count again; a guess
-)
+COUNTED_MAX = 4096  # bundles that are known to have been counted; earlier ones would count again; a guess
 Counted = tuple[bytes, Term, int]
 """A bundle: its topic, term and first position."""
 Purpose = tuple[bytes, bytes | None, bool]
